@@ -163,7 +163,11 @@ impl State {
     fn take_turns(&mut self) -> Vec<Waker> {
         let room = self.room();
         if room > 0 {
-            (self.awaited, self.jobs_since) = (self.awaited + room, 0);
+            // The first of them are the ones that may hold up others.
+            if self.awaited == 0 {
+                self.jobs_since = 0;
+            }
+            self.awaited += room;
         }
         (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
     }

@@ -117,14 +117,14 @@ impl RunLog {
 
     /// The answer of a call that changed the store.
     fn done<T>(&self, answer: Result<T>) -> Result<T> {
-        self.log().wake_ready();
+        self.log().wake_owed();
         self.ask(|_| answer)
     }
 
     /// Does work whose result stays true, but which may fail because of these zeros.
     pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
         let done = work(self.engine());
-        self.log().wake_ready();
+        self.log().wake_owed();
         self.log().disk.unless_closed(done)
     }
 

@@ -42,6 +42,7 @@ pub(crate) fn finish(
         let last_used = found.iter().rposition(|found| !found.unused);
         let mut is_open = false;
         for (number, recovered) in found.into_iter().enumerate() {
+            state.see_to_header(log, &recovered)?;
             let is_last = Some(number) == last_used || (last_used.is_none() && number == 0);
             // The order of the log is that of the ids: an unused segment before a closed one is
             // closed.

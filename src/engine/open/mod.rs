@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::finish::finish;
 use crate::engine::open::front_matter::{Access, Base, read_base};
-use crate::engine::open::replay::{RecoveredLog, recover_log};
+use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
 use crate::engine::open::salvage::drop_index;
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
@@ -46,7 +46,7 @@ use crate::engine::state::tail::Tail;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
-use crate::error::{Error, Result, unless_damaged};
+use crate::error::{Error, Place, Result, unless_damaged};
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{
@@ -74,7 +74,8 @@ impl Known {
         let last = self.last_sealed(Purpose::Log);
         let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
         let by_frames = base.superblock.flags & FLAG_COPY == 0;
-        Floor { at: end.unwrap_or_default().max(base.durable), by_frames }
+        let knows_markers = base.superblock.flags & FLAG_SALVAGED == 0;
+        Floor { at: end.unwrap_or_default().max(base.durable), by_frames, knows_markers }
     }
 }
 
@@ -84,6 +85,8 @@ pub(crate) struct Floor {
     pub(crate) at: LogPosition,
     /// Whether frames state it too. Those of a copy say what was durable in the store.
     pub(crate) by_frames: bool,
+    /// Whether the manifest knows each truncation marker that has frames behind it.
+    pub(crate) knows_markers: bool,
 }
 
 /// Opens the store in `disk`.
@@ -274,7 +277,8 @@ fn build(
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
     let may_have_bytes = base.superblock.flags & (FLAG_UNRETURNED | FLAG_COPY) != 0;
-    if keeps && report.clean && report.damaged.is_empty() && !may_have_bytes {
+    let is_whole = report.damaged.is_empty() && !report.salvaged;
+    if keeps && report.clean && is_whole && !may_have_bytes {
         freed.clear();
     }
     let allocator = Allocator {
@@ -300,19 +304,30 @@ fn build(
         allocator: Ranked::new(Rank::Allocator, allocator),
     });
     let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
-    write_again(&engine.log, &log, &base)?;
+    write_again(&engine.log, &log, (&base, report))?;
     Ok((engine, log))
 }
 
 /// Writes data again that counts and may not be durable (O19). With `rewrite` the manifest moves
 /// before anything is added to it, since what follows its last whole batch cannot be trusted, or
 /// the superblocks have something to say.
-fn write_again(log: &Log, recovered: &RecoveredLog, base: &Base) -> Result<()> {
+fn write_again(
+    log: &Log,
+    recovered: &RecoveredLog,
+    (base, report): (&Base, &RecoveryReport),
+) -> Result<()> {
+    // A header that is missing is what shows it, until a superblock has the number of the loss.
+    let is_told = |found: &Recovered| {
+        let place = Place::Extent { extent: found.segment.extent() };
+        report.damaged.iter().any(|one| one.place == place)
+    };
     let state = log.state.lock();
     for found in &recovered.segments {
         found.write_again(&log.disk, recovered.floor)?;
         // Before a superblock counts the record of the segment, which then has one.
-        state.see_to_header(log, found)?;
+        if !is_told(found) {
+            state.see_to_header(log, found)?;
+        }
     }
     drop(state);
     let mut allocator = log.space.allocator.lock();

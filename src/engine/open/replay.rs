@@ -165,8 +165,8 @@ pub(crate) fn recover_log(
     let last_valid = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid));
     for (number, cut) in cuts.iter().enumerate() {
         let followed = last_valid.is_some_and(|last| number < last);
-        let at = (log.floor, followed);
-        let recovered = recover_segment(cut, at, &mut ended, &mut name_of, report);
+        let at = Floor { at: log.floor, ..floor };
+        let recovered = recover_segment(cut, (at, followed), &mut ended, &mut name_of, report);
         let listed = recovered.sealed.map_or(RunNo(0), |at| at.next_run_no);
         log.next_run_no = log.next_run_no.max(listed);
         log.segments.push(recovered);
@@ -198,6 +198,8 @@ struct Walk<'a> {
     cut: &'a Cut<'a>,
     extent: &'a [u8],
     floor: LogPosition,
+    /// See [`Floor`].
+    knows_markers: bool,
     /// Whether a later segment has frames.
     followed: bool,
     report: &'a mut RecoveryReport,
@@ -216,7 +218,7 @@ struct Walk<'a> {
 
 fn recover_segment(
     cut: &Cut<'_>,
-    (floor, followed): (LogPosition, bool),
+    (Floor { at: floor, knows_markers, .. }, followed): (Floor, bool),
     ended: &mut bool,
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
     report: &mut RecoveryReport,
@@ -227,6 +229,7 @@ fn recover_segment(
         cut,
         extent,
         floor,
+        knows_markers,
         followed,
         report,
         frames: Vec::new(),
@@ -418,8 +421,7 @@ impl Walk<'_> {
         for gap in skipped.filter(|item| item.frame().is_none()) {
             self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
         }
-        let is_known = !self.report.salvaged;
-        let is_here = self.floor.segment == cut.segment.id();
+        let (is_known, is_here) = (self.knows_markers, self.floor.segment == cut.segment.id());
         let is_durable = cut.segment.position(end) < self.floor && (is_here || is_known);
         if is_durable || (is_known && self.followed && self.report.same_boot) {
             let damage = if is_durable { Damage::Missing } else { Damage::Truncated };

@@ -408,12 +408,13 @@ impl Target {
         if self.disk.len()? > end {
             self.disk.set_len(end)?;
         }
-        for extent in core::mem::take(&mut self.allocator.freed) {
-            let at = size.offset_of(extent);
-            // What was let go may have an owner again by now: a segment or the manifest.
-            if at < end && self.allocator.manifest.is_free(extent) {
-                self.disk.punch(at, size.bytes().min(end - at))?;
-            }
+        let mut freed = core::mem::take(&mut self.allocator.freed);
+        // What was let go may have an owner again by now: a segment or the manifest.
+        freed.retain(|extent| self.allocator.manifest.is_free(*extent));
+        let freed: Vec<ExtentNo> = freed.into_iter().collect();
+        for row in freed.chunk_by(|one, next| one.0 + 1 == next.0) {
+            let first = row.first().copied().unwrap_or_default();
+            self.allocator.punch(first, row.len() as u64)?;
         }
         self.disk.sync()
     }

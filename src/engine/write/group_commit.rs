@@ -10,6 +10,7 @@
 //! - A waker may call the store, or drop its last handle. So a sync only notes which tasks are
 //!   ready, and [`CommitQueue::wake_ready`] wakes them where the thread holds no lock.
 
+use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use std::collections::{BTreeMap, VecDeque};
@@ -28,8 +29,8 @@ use crate::types::LogPosition;
 pub(crate) struct CommitQueue {
     written: AtomicU64,
     durable: AtomicU64,
-    /// Whether a task is to be woken.
-    has_ready: AtomicBool,
+    /// Whether tasks are ready that no thread is about to wake.
+    owed: AtomicBool,
     state: Mutex<Waiting>,
     /// Who follows the log in this process.
     pub(crate) followers: Signals,
@@ -161,7 +162,6 @@ impl CommitQueue {
         (state.wakers, state.sleepers) = (tasks, asleep);
         if !ready.is_empty() {
             state.ready.extend(ready.into_values());
-            self.has_ready.store(true, Ordering::Release);
         }
         drop(state);
         if let Some(next) = next {
@@ -172,27 +172,36 @@ impl CommitQueue {
         }
     }
 
-    /// Whether a task is to be woken.
+    /// Whether tasks are ready that no thread is about to wake.
     #[inline]
-    pub(crate) fn has_ready(&self) -> bool {
-        self.has_ready.load(Ordering::Acquire)
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owed.load(Ordering::Acquire)
     }
 
-    /// Wakes all tasks that are ready. The caller holds no lock of the engine.
+    /// Leaves the tasks that are ready to other threads; returns whether there are any.
+    pub(crate) fn owe(&self) -> bool {
+        let any = !self.state.lock().ready.is_empty();
+        if any {
+            self.owed.store(true, Ordering::Release);
+        }
+        any
+    }
+
+    /// Wakes all tasks that are ready. The caller holds no lock of the engine. Within a waker that
+    /// this calls it does nothing: so tasks that use the store when they are woken are not woken
+    /// within one another.
     pub(crate) fn wake_ready(&self) {
-        locks::assert_none_held();
-        // One at a time: a waker that closes the store leaves the rest to closing.
+        self.owed.store(false, Ordering::Release);
+        let Some(_waking) = Waking::begin(self) else { return };
         while let Some(waker) = self.take_ready() {
+            locks::assert_none_held();
             // A waker that panics must not cost another task its wake.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
     fn take_ready(&self) -> Option<Waker> {
-        let mut state = self.state.lock();
-        let waker = state.ready.pop_front();
-        self.has_ready.store(!state.ready.is_empty(), Ordering::Release);
-        waker
+        self.state.lock().ready.pop_front()
     }
 
     /// Wakes the task once `end` is durable or never will be. Its waker replaces the previous one
@@ -223,6 +232,34 @@ impl CommitQueue {
     pub(crate) fn forget(&self, end: LogPosition, waiter: WaiterNo) {
         let waker = self.state.lock().wakers.remove(&(end, waiter));
         drop(waker);
+    }
+}
+
+thread_local! {
+    /// The queues whose tasks this thread is waking: their addresses.
+    static WAKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// That this thread is waking the tasks of a queue.
+struct Waking;
+
+impl Waking {
+    /// `None` within a waker that this thread calls for the same queue.
+    fn begin(queue: &CommitQueue) -> Option<Self> {
+        let address = core::ptr::from_ref(queue).addr();
+        WAKING.with_borrow_mut(|waking| {
+            let is_new = !waking.contains(&address);
+            is_new.then(|| {
+                waking.push(address);
+                Self
+            })
+        })
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        WAKING.with_borrow_mut(|waking| _ = waking.pop());
     }
 }
 
@@ -334,9 +371,10 @@ mod tests {
         }
         assert_eq!(queue.state.lock().wakers.len(), 2, "one for each ticket");
         queue.cover(position(16));
-        assert!(queue.has_ready() && woken.0.load(Ordering::Relaxed) == 0, "noted");
+        assert!(!queue.is_owed(), "whoever led the sync wakes them");
+        assert!(queue.owe() && woken.0.load(Ordering::Relaxed) == 0, "noted");
         queue.wake_ready();
-        assert!(!queue.has_ready());
+        assert!(!queue.owe());
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     }
 

@@ -170,18 +170,25 @@ impl Log {
 
     /// Wakes the tasks that are ready. The caller holds no lock, since a waker may call the store,
     /// or drop the last handle of it.
-    #[inline]
     pub(crate) fn wake_ready(&self) {
         // A forked child has none of the tasks.
-        if self.commit.has_ready() && !self.disk.is_inherited() {
+        if !self.disk.is_inherited() {
             self.commit.wake_ready();
         }
     }
 
-    /// Has a background thread wake them: the caller may hold locks. Stores without such threads
-    /// have no tasks that wait.
+    /// The same, of tasks that no other thread is about to wake.
+    #[inline]
+    pub(crate) fn wake_owed(&self) {
+        if self.commit.is_owed() {
+            self.wake_ready();
+        }
+    }
+
+    /// Leaves them to a background thread, and to the next call that ends: the caller may hold
+    /// locks. Without such a thread no task waits here, unless a simulation runs its steps.
     pub(crate) fn wake_later(&self) {
-        if self.commit.has_ready() {
+        if self.commit.owe() {
             self.due.want(Wanted::WAKE);
         }
     }
@@ -193,7 +200,7 @@ impl Log {
             self.sync_all()?;
         }
         // A checkpoint may take long.
-        self.wake_ready();
+        self.wake_owed();
         self.catch_up();
         self.disk.unless_closed(result)
     }
@@ -201,7 +208,7 @@ impl Log {
     /// The answer of a call whose caller waits for the disk itself.
     pub(crate) fn told_later<T>(self: &Arc<Self>, result: Result<T>) -> Pending<T> {
         let ticket = Ticket::new(Arc::clone(self), self.commit.written());
-        self.wake_ready();
+        self.wake_owed();
         if self.overdue.load(Ordering::Relaxed) && self.overdue.swap(false, Ordering::Relaxed) {
             self.help();
         }

@@ -30,9 +30,10 @@ pub struct Appended {
 /// Waiting does the sync unless another thread does. Awaiting asks the background thread for a
 /// sync; a store without that thread syncs within the poll (see `Options::background`). A thread of
 /// the store, or of another caller at the end of its call, wakes the task. It holds no lock of the
-/// store then, so a waker may call the store, and may drop its last handle; but until the waker
-/// returns, that thread does nothing else. The store keeps one waker per ticket, however often it
-/// is polled, and drops it with the ticket.
+/// store then, so a waker may call the store, and may drop its last handle. But it may run under
+/// locks of that caller, and until it returns that thread does nothing else: tasks that it makes
+/// ready are woken behind it, and one that waits for another task may wait for ever. The store
+/// keeps one waker per ticket, however often it is polled, and drops it with the ticket.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {

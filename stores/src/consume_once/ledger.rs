@@ -295,10 +295,9 @@ impl EffectLedger {
 
     /// Why an effect failed the last time, if its last state is failed.
     pub fn failure(&self, key: &str) -> Result<Option<String>> {
-        let standing = self.look(key)?;
-        self.log.sync()?;
-        Ok(match standing {
+        Ok(match self.look(key)? {
             Some(Standing { state: State::Failed { .. }, said, .. }) => {
+                self.log.sync()?;
                 Some(String::from_utf8_lossy(&said).into_owned())
             }
             _ => None,

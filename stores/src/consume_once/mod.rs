@@ -139,11 +139,13 @@ impl ConsumeOnce {
         self.found(id)?.map(|document| consumption(id, &document)).transpose()
     }
 
-    /// The value under an id, once it survives power loss, as does that there is none. A caller
-    /// that learns of it may never try again, so a power loss must not change it afterwards.
+    /// The value under an id, once it survives power loss. A caller that learns of it may never try
+    /// again, so a power loss must not take it afterwards.
     fn found(&self, id: &str) -> Result<Option<Document>> {
         let found = self.log.docs().get(&self.namespace, id)?;
-        self.log.sync()?;
+        if found.is_some() {
+            self.log.sync()?;
+        }
         Ok(found)
     }
 

@@ -124,17 +124,18 @@ impl Opened {
     pub(super) fn append(&self, agent: &str, run: &str, lines: &[NewLine]) -> Result<()> {
         let is_boundary = |line: &&NewLine| matches!(line.kind.as_str(), "started" | "ended");
         if !lines.iter().any(|line| is_boundary(&line)) {
-            self.put(agent, run, lines, &Mark::new())?;
-            return Ok(());
+            let put = self.put(agent, run, lines, &Mark::new());
+            return put.map(|_| ()).map_err(|error| self.settled(error));
         }
-        let ticket = {
+        let put = {
             let _guard = self.lock_boundary(agent, run);
-            let put = self.put(agent, run, lines, &Mark::new())?;
-            let ended = lines.iter().any(|line| line.kind == "ended");
-            let end = if ended { self.finish(agent, run)? } else { None };
-            end.unwrap_or(put.ticket)
+            self.put(agent, run, lines, &Mark::new()).and_then(|put| {
+                let ended = lines.iter().any(|line| line.kind == "ended");
+                let end = if ended { self.finish(agent, run)? } else { None };
+                Ok(Some(end.unwrap_or(put.ticket)))
+            })
         };
-        Ok(ticket.wait()?)
+        self.wait(put)
     }
 
     /// Appends lines, with a START in front of the first line of a run. If they fit a batch, all of
@@ -195,7 +196,7 @@ impl Opened {
         }
         if self.owner(agent, run)? == Owner::Foreign {
             let (agent, run) = (agent.to_owned(), run.to_owned());
-            return self.refuse(RunStoreError::Foreign { agent, run });
+            return Err(RunStoreError::Foreign { agent, run });
         }
         let mut ours = self.ours.lock();
         if ours.len() >= MANY_OURS {
@@ -221,61 +222,72 @@ impl Opened {
     }
 
     fn start(&self, started: &RunStarted) -> Result<()> {
-        let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
-        let ticket = {
-            let _guard = self.lock_boundary(agent, run);
-            self.delete_rolled_back(agent, run)?;
-            let found = self.find(agent, run)?;
-            if let Some(found) = found.filter(|found| found.fold.started.is_some()) {
-                if self.started(&found)?.as_ref() != Some(started) {
-                    let (agent, run) = (agent.to_owned(), run.to_owned());
-                    return self.refuse(RunStoreError::StartedDifferently { agent, run });
-                }
-                None
-            } else {
-                let line = NewLine::checked(&RunRecord::Started(started.clone()))?;
-                Some(self.put(agent, run, &[line], &Mark::new())?.ticket)
-            }
-        };
-        self.wait(ticket)
+        self.wait(self.put_start(started))
     }
 
-    /// Waits until the appended records, or those of an earlier attempt, are durable.
-    fn wait(&self, ticket: Option<Ticket>) -> Result<()> {
-        match ticket {
-            Some(ticket) => Ok(ticket.wait()?),
-            None => Ok(self.log().sync()?),
+    fn put_start(&self, started: &RunStarted) -> Result<Option<Ticket>> {
+        let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
+        let _guard = self.lock_boundary(agent, run);
+        self.delete_rolled_back(agent, run)?;
+        let found = self.find(agent, run)?;
+        if let Some(found) = found.filter(|found| found.fold.started.is_some()) {
+            if self.started(&found)?.as_ref() != Some(started) {
+                let (agent, run) = (agent.to_owned(), run.to_owned());
+                return Err(RunStoreError::StartedDifferently { agent, run });
+            }
+            return Ok(None);
+        }
+        let line = NewLine::checked(&RunRecord::Started(started.clone()))?;
+        Ok(Some(self.put(agent, run, &[line], &Mark::new())?.ticket))
+    }
+
+    /// Waits until the appended records, or those of an earlier attempt, are durable. A refusal is
+    /// told once what justifies it is durable: the caller gives up what it had.
+    fn wait(&self, put: Result<Option<Ticket>>) -> Result<()> {
+        match put {
+            Ok(Some(ticket)) => Ok(ticket.wait()?),
+            Ok(None) => Ok(self.log().sync()?),
+            Err(error) => Err(self.settled(error)),
         }
     }
 
-    /// A refusal, once what justifies it survives power loss: the caller gives up what it had.
-    fn refuse<T>(&self, error: RunStoreError) -> Result<T> {
-        self.log().sync()?;
-        Err(error)
+    /// A refusal, once what justifies it is durable.
+    fn settled(&self, error: RunStoreError) -> RunStoreError {
+        let rests_on_writes = matches!(
+            error,
+            RunStoreError::Foreign { .. }
+                | RunStoreError::StartedDifferently { .. }
+                | RunStoreError::EndedDifferently { .. }
+        );
+        match rests_on_writes.then(|| self.log().sync()) {
+            Some(Err(failed)) => failed.into(),
+            _ => error,
+        }
     }
 
     fn end(&self, ended: &RunEnded) -> Result<()> {
+        self.wait(self.put_ended(ended))
+    }
+
+    fn put_ended(&self, ended: &RunEnded) -> Result<Option<Ticket>> {
         let (agent, run) = (ended.agent_id.as_str(), ended.run_id.as_str());
         let line = NewLine::checked(&RunRecord::Ended(ended.clone()))?;
-        let ticket = {
-            let _guard = self.lock_boundary(agent, run);
-            let found = self.find(agent, run)?;
-            let known = found.as_ref().filter(|found| !found.is_rolled_back());
-            let put = match known.and_then(|found| Some((found, found.fold.ended?))) {
-                Some((found, end)) => {
-                    let stored = self.record_at(found, end.record.seq)?;
-                    // Compared as lines, since NaN does not equal itself.
-                    if stored.is_none_or(|stored| stored.to_line() != line.bytes) {
-                        let (agent, run) = (agent.to_owned(), run.to_owned());
-                        return self.refuse(RunStoreError::EndedDifferently { agent, run });
-                    }
-                    None
+        let _guard = self.lock_boundary(agent, run);
+        let found = self.find(agent, run)?;
+        let known = found.as_ref().filter(|found| !found.is_rolled_back());
+        let put = match known.and_then(|found| Some((found, found.fold.ended?))) {
+            Some((found, end)) => {
+                let stored = self.record_at(found, end.record.seq)?;
+                // Compared as lines, since NaN does not equal itself.
+                if stored.is_none_or(|stored| stored.to_line() != line.bytes) {
+                    let (agent, run) = (agent.to_owned(), run.to_owned());
+                    return Err(RunStoreError::EndedDifferently { agent, run });
                 }
-                None => Some(self.put_end(agent, run, line)?),
-            };
-            self.finish(agent, run)?.or(put)
+                None
+            }
+            None => Some(self.put_end(agent, run, line)?),
         };
-        self.wait(ticket)
+        Ok(self.finish(agent, run)?.or(put))
     }
 
     /// Writes an END behind the record that ended a run, unless there is one.
@@ -318,14 +330,16 @@ impl Opened {
 
     fn roll_back(&self, started: &RunStarted) -> Result<bool> {
         let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
-        let _guard = self.lock_boundary(agent, run);
-        let is_out = self.take_out(agent, run, |found| {
-            let is_all = found.run.records == 1 && !found.run.status.is_ended();
-            Ok(is_all && self.started(found)?.as_ref() == Some(started))
-        })?;
+        let is_out = {
+            let _guard = self.lock_boundary(agent, run);
+            self.take_out(agent, run, |found| {
+                let is_all = found.run.records == 1 && !found.run.status.is_ended();
+                Ok(is_all && self.started(found)?.as_ref() == Some(started))
+            })
+        };
         // What keeps it, or another caller that took it out, may not be durable yet.
         self.log().sync()?;
-        Ok(is_out)
+        is_out
     }
 
     /// Deletes a run that has not begun, if `is_nothing` accepts its state, or if an earlier call
@@ -345,7 +359,7 @@ impl Opened {
         }
         if found.run.held {
             let (agent, run) = (found.run.agent, found.run.run);
-            return self.refuse(Error::RunHeld { agent, run }.into());
+            return Err(Error::RunHeld { agent, run }.into());
         }
         if !found.run.status.is_ended() {
             let mut fold = found.fold.clone();

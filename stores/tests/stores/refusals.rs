@@ -1,9 +1,8 @@
-//! A refusal, or that there is nothing, may rest on what another caller has just done: a store
-//! waits until that survives power loss, since the caller acts on it.
+//! A refusal may rest on what another caller has just done: a store waits until that survives power
+//! loss, since the caller gives up what it had.
 
 use runlog::{NewRecord, Outcome, RunLog};
 use runlog_stores::checkpoints::{CheckpointId, Checkpointer, TenantId, ThreadKey};
-use runlog_stores::consume_once::{Begin, ConsumeOnce, EffectLedger};
 use runlog_stores::run_store::{OutcomeStatus, RetentionConfig, RunStore, RunStoreError};
 use serde_json::{Value, json};
 
@@ -50,17 +49,4 @@ fn a_checkpointer_refuses_once_what_it_refuses_for_is_durable() {
     durably(&log, || store.update_state(&key("t"), &missing, json!(2)).unwrap_err());
     durably(&log, || store.copy_thread(&key("missing"), &key("new")).unwrap_err());
     durably(&log, || store.copy_thread(&key("t"), &key("t")).unwrap_err());
-}
-
-#[test]
-fn that_an_id_is_not_consumed_and_an_effect_has_not_failed_is_told_once_it_is_durable() {
-    let log = in_memory();
-    let once = ConsumeOnce::new(&log);
-    assert!(!durably(&log, || once.consumed("id").unwrap()));
-    assert!(durably(&log, || once.consumption("id").unwrap()).is_none());
-    let ledger = EffectLedger::new(&log);
-    assert!(durably(&log, || ledger.failure("effect").unwrap()).is_none());
-    let begun = ledger.begin("effect", "worker").unwrap();
-    assert!(matches!(begun, Begin::Go(_)), "{begun:?}");
-    assert!(durably(&log, || ledger.failure("effect").unwrap()).is_none());
 }
