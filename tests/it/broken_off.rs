@@ -409,8 +409,8 @@ fn a_header_that_was_never_durable_is_no_damage_wherever_an_opening_is_broken_of
     }
 }
 
-/// A segment is lost with its header, and the manifest says that it is there. The header is all that
-/// shows it, so it stays missing until a superblock has the number of the loss.
+/// A segment is lost with its header, and the manifest says that it is there. The header is all
+/// that shows it, so it stays missing until a superblock has the number of the loss.
 #[test]
 fn a_lost_header_is_written_anew_once_the_loss_has_a_number() {
     let mut image = of_two_segments(any_boot());
