@@ -3,6 +3,7 @@
 //!
 //! Nothing here sleeps. Each waker is ready while a thread holds locks.
 
+use core::cell::RefCell;
 use core::future::Future;
 use core::mem::ManuallyDrop;
 use core::pin::Pin;
@@ -283,4 +284,34 @@ fn any_number_of_tasks_that_append_when_they_are_woken_are_woken_one_after_the_o
         log.sync().unwrap();
     }
     assert_eq!(log.run("run").unwrap().records, 3 * TASKS);
+}
+
+thread_local! {
+    /// A store that is closed when its thread ends.
+    static KEPT: RefCell<Option<RunLog>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_store_that_a_thread_keeps_is_closed_when_the_thread_ends() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    in_time(|| {
+        KEPT.set(Some(log));
+        KEPT.with_borrow(|log| {
+            let log = log.as_ref().unwrap();
+            // It leads a sync.
+            let _ = log.start_run("agent", "run", ()).unwrap();
+            log.sync().unwrap();
+        });
+    });
+    let opened = in_time(move || {
+        loop {
+            // The thread may not be at its end yet.
+            match options().open_storage(Arc::new(SimDisk::untracked(disk.image()))) {
+                Ok(log) if log.recovery_report().clean => break log,
+                _ => thread::yield_now(),
+            }
+        }
+    });
+    assert_eq!(opened.run("run").unwrap().records, 0);
 }

@@ -188,16 +188,17 @@ impl CommitQueue {
     }
 
     /// Wakes all tasks that are ready. The caller holds no lock of the engine. Within a waker that
-    /// this calls it does nothing: so tasks that use the store when they are woken are not woken
-    /// within one another.
-    pub(crate) fn wake_ready(&self) {
+    /// this calls it does nothing and returns false: so tasks that use the store when they are
+    /// woken are not woken within one another.
+    pub(crate) fn wake_ready(&self) -> bool {
+        let Some(_waking) = Waking::begin(self) else { return false };
         self.owed.store(false, Ordering::Release);
-        let Some(_waking) = Waking::begin(self) else { return };
         while let Some(waker) = self.take_ready() {
             locks::assert_none_held();
             // A waker that panics must not cost another task its wake.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
+        true
     }
 
     fn take_ready(&self) -> Option<Waker> {
@@ -244,22 +245,24 @@ thread_local! {
 struct Waking;
 
 impl Waking {
-    /// `None` within a waker that this thread calls for the same queue.
+    /// `None` within a waker that this thread calls for the same queue. A thread that ends, and
+    /// drops what it keeps of a store, may have lost its note of that: it only nests deeper.
     fn begin(queue: &CommitQueue) -> Option<Self> {
         let address = core::ptr::from_ref(queue).addr();
-        WAKING.with_borrow_mut(|waking| {
+        let is_new = WAKING.try_with(|waking| {
+            let mut waking = waking.borrow_mut();
             let is_new = !waking.contains(&address);
-            is_new.then(|| {
-                waking.push(address);
-                Self
-            })
-        })
+            waking.push(address);
+            is_new
+        });
+        let noted = Self;
+        is_new.unwrap_or(true).then_some(noted)
     }
 }
 
 impl Drop for Waking {
     fn drop(&mut self) {
-        WAKING.with_borrow_mut(|waking| _ = waking.pop());
+        let _ = WAKING.try_with(|waking| waking.borrow_mut().pop());
     }
 }
 

@@ -171,9 +171,9 @@ impl Log {
     /// Wakes the tasks that are ready. The caller holds no lock, since a waker may call the store,
     /// or drop the last handle of it.
     pub(crate) fn wake_ready(&self) {
-        // A forked child has none of the tasks.
-        if !self.disk.is_inherited() {
-            self.commit.wake_ready();
+        // A forked child has none of the tasks. Within a waker other threads do it: it may wait.
+        if !self.disk.is_inherited() && !self.commit.wake_ready() {
+            self.wake_later();
         }
     }
 

@@ -255,7 +255,8 @@ impl Opened {
     fn settled(&self, error: RunStoreError) -> RunStoreError {
         let rests_on_writes = matches!(
             error,
-            RunStoreError::Foreign { .. }
+            RunStoreError::Engine(Error::RunHeld { .. })
+                | RunStoreError::Foreign { .. }
                 | RunStoreError::StartedDifferently { .. }
                 | RunStoreError::EndedDifferently { .. }
         );
@@ -338,8 +339,9 @@ impl Opened {
             })
         };
         // What keeps it, or another caller that took it out, may not be durable yet.
+        let is_out = is_out.map_err(|error| self.settled(error))?;
         self.log().sync()?;
-        is_out
+        Ok(is_out)
     }
 
     /// Deletes a run that has not begun, if `is_nothing` accepts its state, or if an earlier call

@@ -1,13 +1,17 @@
 //! A refusal may rest on what another caller has just done: a store waits until that survives power
 //! loss, since the caller gives up what it had.
 
-use runlog::{NewRecord, Outcome, RunLog};
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use runlog::{Error, NewRecord, Outcome, RunLog};
+use runlog_sim::{Fault, OpKind, SimDisk};
 use runlog_stores::checkpoints::{CheckpointId, Checkpointer, TenantId, ThreadKey};
 use runlog_stores::run_store::{OutcomeStatus, RetentionConfig, RunStore, RunStoreError};
 use serde_json::{Value, json};
 
 use super::run_store_world::{NOW, ended, outcome, started, success, turn};
-use super::support::in_memory;
+use super::support::{in_memory, options};
 
 /// Asks behind a change that is not durable yet. Afterwards it is.
 fn durably<T>(log: &RunLog, ask: impl FnOnce() -> T) -> T {
@@ -49,4 +53,17 @@ fn a_checkpointer_refuses_once_what_it_refuses_for_is_durable() {
     durably(&log, || store.update_state(&key("t"), &missing, json!(2)).unwrap_err());
     durably(&log, || store.copy_thread(&key("missing"), &key("new")).unwrap_err());
     durably(&log, || store.copy_thread(&key("t"), &key("t")).unwrap_err());
+}
+
+#[test]
+fn a_rollback_that_fails_tells_why() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let store = RunStore::on(log, RetentionConfig::default());
+    store.write_started(&started("a", "r", NOW)).unwrap();
+    disk.fail_next(OpKind::Sync, Fault { error: ErrorKind::TimedOut, stored: 0 });
+    let failed = store.rollback_empty_run_start(&started("a", "r", NOW)).unwrap_err();
+    let inner = failed.get_ref().and_then(|error| error.downcast_ref::<RunStoreError>());
+    let is_cause = matches!(inner, Some(RunStoreError::Engine(Error::Io { .. })));
+    assert!(is_cause || failed.kind() == ErrorKind::TimedOut, "{failed:?}");
 }
