@@ -111,6 +111,12 @@ fn inputs_that_were_found_do_no_harm_any_more() {
     let _ = run(50_785_737, 0);
     // An index that is longer than its extents: redb took 2 GB of memory for its pages.
     let _ = run(100_011_034, 0);
+    // A SEAL record that says its frame is behind the extent, where the file was longer once.
+    for seed in [401_042_774, 401_104_309] {
+        let _ = run(seed, 0);
+    }
+    // A block whose last order is none that there can be.
+    let _ = run(401_194_233, 0);
     // Segments that have different names for a run: in one that is sealed, in the last one.
     // Then: an index, unsealed segments and directories that contradict each other; a directory of
     // another segment; one that is damaged, and frames that say something else than the index.

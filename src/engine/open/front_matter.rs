@@ -186,8 +186,11 @@ fn read_manifest(
             base.manifest.records = contents.records;
             let first = contents.records - contents.last_batch.len() as u64;
             let unsynced = if first < at.records { Vec::new() } else { contents.last_batch };
+            let is_misplaced = base.extents.unseal_misplaced(base.extent_size);
             if contents.hole || contents.records < at.records {
                 Some(Damage::Truncated)
+            } else if is_misplaced {
+                Some(Damage::Misplaced)
             } else if check_heads(disk, base, &unsynced, report)? {
                 Some(Damage::Outdated)
             } else {
