@@ -465,8 +465,8 @@ fn with_an_old_marker() -> Vec<u8> {
     disk.image()
 }
 
-/// The one that was broken off told nobody. The new manifest does not know the old marker: that is
-/// no loss, neither for openings nor for processes that read.
+/// The one that was broken off has not told it. The new manifest does not know the old marker: that
+/// is no loss, neither for openings nor for processes that read.
 #[test]
 fn a_manifest_that_was_salvaged_is_told_by_the_opening_behind_one_that_was_broken_off() {
     let mut image = with_an_old_marker();

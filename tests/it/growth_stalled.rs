@@ -87,7 +87,7 @@ fn the_evictions_that_an_unread_segment_needs_are_kept() {
 }
 
 /// A compaction moves no segment with damage. Nothing of this one is needed any more: its directory
-/// still says what it deleted, which is gone, and nobody wants its receipts.
+/// still says what it deleted, which is gone, and its receipts are not kept.
 #[test]
 fn a_segment_of_evictions_with_a_damaged_one_is_freed_once_nothing_needs_them() {
     let disk = SimDisk::untracked(Vec::new());

@@ -107,7 +107,7 @@ fn recover(
     let salvages = || options.environment.random();
     let mut base = read_base(&disk, &mut report, Access { to_write: true, salvages: &salvages })?;
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
-    // An opening that was broken off may have salvaged it, and told nobody.
+    // An opening that was broken off may have salvaged it, and has not told that.
     report.salvaged |= base.superblock.flags & FLAG_SALVAGED != 0;
     let boot_id = options.environment.boot();
     report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
@@ -272,8 +272,7 @@ fn build(
     let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
     // The free extents within the file may have blocks if the store was killed, also of an erasure.
     // Nothing tells of a copy whether a backup into it was killed.
-    let is_within = |extent: &ExtentNo| extent_size.offset_of(*extent) < len;
-    let mut freed: BTreeSet<ExtentNo> = extents.free().take_while(is_within).collect();
+    let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
     let may_have_bytes = base.superblock.flags & (FLAG_UNRETURNED | FLAG_COPY) != 0;

@@ -186,7 +186,10 @@ impl Target {
         let slots = read_slots(&disk, &mut report)?;
         let next = slots.iter().map(|block| block.next_segment).min();
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
-        target.allocator.freed = target.free_within()?;
+        // An earlier backup that failed may have left bytes there, or not stored that they are gone:
+        // also those of a run that was erased since.
+        let (extents, len) = (target.allocator.manifest.extents(), target.disk.len()?);
+        target.allocator.freed = extents.free_within(base.extent_size, len);
         target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
         target.write_front_again(base.is_ahead, base.rewrite)?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
@@ -230,14 +233,6 @@ impl Target {
         let floor = last.map_or(Ok(LogPosition::default()), |(key, has)| target.floor(key, has))?;
         target.earlier = Some(Earlier { promised, boot, salvage, end: end_of_log, floor });
         Ok(Some(target))
-    }
-
-    /// The free extents within the file. An earlier backup that failed may have left bytes there,
-    /// or not stored that they are gone: also those of a run that was erased since.
-    fn free_within(&self) -> Result<BTreeSet<ExtentNo>> {
-        let (size, len) = (self.allocator.superblock.extent_size, self.disk.len()?);
-        let is_within = |extent: &ExtentNo| size.offset_of(*extent) < len;
-        Ok(self.allocator.manifest.free().take_while(is_within).collect())
     }
 
     /// Writes what is in front of the extents again: a sync of an earlier backup may have failed

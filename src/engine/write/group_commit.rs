@@ -374,7 +374,7 @@ mod tests {
         }
         assert_eq!(queue.state.lock().wakers.len(), 2, "one for each ticket");
         queue.cover(position(16));
-        assert!(!queue.is_owed(), "whoever led the sync wakes them");
+        assert!(!queue.is_owed(), "the leader of the sync wakes them");
         assert!(queue.owe() && woken.0.load(Ordering::Relaxed) == 0, "noted");
         queue.wake_ready();
         assert!(!queue.owe());

@@ -124,8 +124,7 @@ impl Log {
         self.sync_through(self.commit.written())
     }
 
-    /// Returns once everything in front of `end` is durable.
-    /// The caller holds no lock.
+    /// Returns once everything in front of `end` is durable. The caller holds no lock.
     pub(crate) fn sync_through(&self, end: LogPosition) -> Result<()> {
         self.wait_for_sync(end, Self::wake_ready)
     }

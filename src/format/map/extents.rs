@@ -298,6 +298,11 @@ impl Extents {
     pub fn free(&self) -> impl Iterator<Item = ExtentNo> + '_ {
         (0..u32::MAX).map(ExtentNo).filter(|extent| !self.uses.contains_key(extent))
     }
+
+    /// Those that begin within a file of this length: a crash may have left bytes in them.
+    pub(crate) fn free_within(&self, size: ExtentSize, len: u64) -> BTreeSet<ExtentNo> {
+        self.free().take_while(|extent| size.offset_of(*extent) < len).collect()
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,10 @@ fn a_run_store_refuses_once_what_it_refuses_for_is_durable() {
     store.write_ended(&ended("a", "r", NOW + 2, success())).unwrap();
     let other = ended("a", "r", NOW + 2, outcome(OutcomeStatus::Failure));
     durably(&log, || store.write_ended(&other).unwrap_err());
+    store.write_started(&started("a", "held", NOW)).unwrap();
+    assert!(log.hold(("a", "held"), "kept").unwrap());
+    let rollback = || store.rollback_empty_run_start(&started("a", "held", NOW)).unwrap_err();
+    assert_eq!(durably(&log, rollback).kind(), ErrorKind::PermissionDenied);
     let foreign = log.start_run("a", "foreign", b"of another program").unwrap();
     let refused = durably(&log, || store.append_turns("a", "foreign", &[turn(0, "mine")]));
     let refused = refused.unwrap_err();
