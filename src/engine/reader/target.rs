@@ -186,8 +186,8 @@ impl Target {
         let slots = read_slots(&disk, &mut report)?;
         let next = slots.iter().map(|block| block.next_segment).min();
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
-        // An earlier backup that failed may have left bytes there, or not stored that they are gone:
-        // also those of a run that was erased since.
+        // An earlier backup that failed may have left bytes there, or not stored that they are
+        // gone: also those of a run that was erased since.
         let (extents, len) = (target.allocator.manifest.extents(), target.disk.len()?);
         target.allocator.freed = extents.free_within(base.extent_size, len);
         target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
