@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use runlog::format::{FrameKind, LAST_WRITTEN, NUMBERS_END};
 use runlog::storage::MemoryStorage;
-use runlog::{Batch, Compaction, Durability, Error, NewRecord, Outcome, RunStatus};
+use runlog::{Batch, Compaction, Durability, Error, NewRecord, Outcome, RunQuery, RunStatus};
 use runlog_sim::{SimDisk, SplitMix64};
 
 use super::structures::{self, Kind, Work};
@@ -186,7 +186,8 @@ fn a_run_whose_entry_has_an_order_that_was_not_given_yet_is_read_from_its_frames
 #[test]
 fn a_run_that_says_it_has_the_last_record_there_can_be_takes_no_other_one() {
     for last in [LAST_WRITTEN - 1, LAST_WRITTEN, NUMBERS_END - 2, NUMBERS_END - 1] {
-        let storage = Arc::new(MemoryStorage::from_bytes(structures::with_a_last_record(last)));
+        let image = structures::with_records(&[], &[(10, last)], false);
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
         let log = structures::options(8).open_storage(storage.clone()).unwrap();
         let full = log.writer("full").unwrap();
         let (other, long) = (log.writer("other").unwrap(), [7; 20_000]);
@@ -217,6 +218,72 @@ fn a_run_that_says_it_has_the_last_record_there_can_be_takes_no_other_one() {
             log.trace("other").unwrap().map(|record| record.unwrap().payload().len()).collect();
         assert_eq!(read, [5, 5, 20_000, 4]);
         assert!(log.recovery_report().damaged.is_empty());
+    }
+}
+
+/// The SEAL frame with which recovery ends a torn segment, and the superblock of a store that was
+/// closed, have orders behind the last one.
+#[test]
+fn what_is_written_behind_the_last_order_there_can_be_can_be_read() {
+    for order in [LAST_WRITTEN - 1, NUMBERS_END - 2, NUMBERS_END - 1] {
+        for is_torn in [false, true] {
+            let image = structures::with_records(&[(8, order)], &[], is_torn);
+            let storage = Arc::new(MemoryStorage::from_bytes(image));
+            let mut segments = Vec::new();
+            for opened in 0..3 {
+                println!("order {order:#x}, torn {is_torn}, opened {opened} times");
+                let log = structures::options(8).open_storage(storage.clone()).unwrap();
+                let report = log.recovery_report();
+                assert!(!report.salvaged && report.damaged.is_empty(), "{report}");
+                assert_eq!(report.clean, opened > 0);
+                assert_eq!(log.trace("other").unwrap().map(Result::unwrap).count(), 1);
+                let _ = log.writer("other").unwrap().append(b"behind").unwrap_err();
+                let verified = log.verify().unwrap();
+                assert!(verified.is_clean(), "{:?}", verified.problems);
+                segments.push(log.stats().unwrap().sealed_segments);
+                log.close().unwrap();
+            }
+            assert_eq!(segments[1], segments[2]);
+        }
+    }
+}
+
+/// A directory that says so could not be read, with all that is in it.
+#[test]
+fn a_block_whose_sequences_pass_the_last_one_there_can_be_is_a_damaged_frame() {
+    let block = FrameKind::Block as u64;
+    for (first, records) in [(NUMBERS_END - 1, 2), (NUMBERS_END - 9, 10), (7, u32::MAX.into())] {
+        let fields = [(2, block), (10, first), (15, records)];
+        let image = structures::with_records(&[], &fields, false);
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        let log = structures::options(7).open_storage(storage.clone()).unwrap();
+        let other = log.writer("other").unwrap();
+        for _ in 0..8 {
+            let _ = other.append(&[7; 10_000]).unwrap();
+        }
+        log.checkpoint().unwrap();
+        log.close().unwrap();
+        for index in [true, false] {
+            println!("{first:#x} and {records} records, index {index}");
+            let options = structures::options(9).index(index);
+            let log = options.open_storage(storage.clone()).unwrap();
+            assert_eq!(log.trace("other").unwrap().map(Result::unwrap).count(), 9);
+            let runs = log.list_runs(&RunQuery::new()).unwrap().runs;
+            assert!(runs.iter().any(|run| run.run == "other"));
+            let _ = log.compact();
+            assert_eq!(log.trace("other").unwrap().map(Result::unwrap).count(), 9);
+            log.close().unwrap();
+        }
+    }
+}
+
+/// The manifest states where an output ends as its SEAL frame says, or as its frames do.
+#[test]
+fn an_output_that_ends_behind_itself_makes_no_opening_but_the_first_salvage_the_manifest() {
+    for end in [u32::MAX, 1 << 16, 63 << 10, 0] {
+        for stretches in [false, true] {
+            assert!(structures::open_each_without_manifest(end, stretches) > 0);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::FrameKind;
-use crate::format::frames::frame::{FrameCheck, SegmentKey};
+use crate::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck, SegmentKey};
 use crate::format::frames::origin::Origin;
 use crate::format::layout::PAGE_LEN;
 use crate::format::map::manifest::{Change, Extents, SealedAt, Use};
@@ -219,8 +219,15 @@ fn read_output(segment: &Segment) -> Result<Option<Output>> {
     let origin = of_kind(FrameKind::Origin).filter(|lexed| lexed.payload.is_ok());
     let origin = origin.and_then(|lexed| Origin::decode(payload_of(&extent, &lexed.header)).ok());
     let Some(origin) = origin else { return Ok(None) };
-    let Some(seal) = of_kind(FrameKind::Seal) else {
-        let end = frames.map(Lexed::end).max().unwrap_or(SEGMENT_HEADER_LEN);
+    let seal = of_kind(FrameKind::Seal).filter(|Lexed { header, .. }| {
+        (SEGMENT_HEADER_LEN..=header.position.offset).contains(&header.extra)
+    });
+    let Some(seal) = seal else {
+        // Where the manifest states the end, it states a SEAL frame there, which the extent must
+        // have room for.
+        let most = extent.len().saturating_sub(FRAME_HEADER_LEN);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let end = frames.map(Lexed::end).max().unwrap_or(SEGMENT_HEADER_LEN).min(most);
         let next_run_no = RunNo(0);
         let at = SealedAt { end, seal: end, digest: 0, has_evictions: true, next_run_no };
         return Ok(Some(Output { at, origin, is_whole: false }));

@@ -270,6 +270,9 @@ impl FrameHeader {
         }
         // All at once: the limit is a power of two.
         at_most(header.lsn.0 | header.run_no.0 | header.seq.0, NUMBERS_END - 1)?;
+        if header.kind == FrameKind::Block {
+            at_most(header.seq.0 + u64::from(header.extra), NUMBERS_END - 1)?;
+        }
         check_flags(header.flags, KNOWN_FLAGS)?;
         at_most(header.name_len, u64::from(header.payload_len).min(MAX_KIND_LEN as u64))?;
         Ok(header)

@@ -181,9 +181,14 @@ pub(crate) fn evicted_again() -> Vec<u8> {
     with_fields(&store, &[(last.expect("two were evicted"), 0, gone)])
 }
 
-/// A store whose run `full` says that its only record has this number, and which has `other` too.
+/// A store with the runs `other` and `full`, of one record each, in this order; each field of a
+/// record is set to a value. The last record may be torn then.
 #[cfg(test)]
-pub(crate) fn with_a_last_record(seq: u64) -> Vec<u8> {
+pub(crate) fn with_records(
+    other: &[(usize, u64)],
+    full: &[(usize, u64)],
+    is_torn: bool,
+) -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::new());
     let log = options(7).create_storage(storage.clone()).expect("a new store");
     for run in ["other", "full"] {
@@ -193,9 +198,18 @@ pub(crate) fn with_a_last_record(seq: u64) -> Vec<u8> {
     log.sync().expect("nothing fails");
     let bytes = storage.to_bytes();
     let store = Store { map: Map::of(&bytes), bytes };
+    let structures = store.map.structures.iter().enumerate();
     let is_record = |kind| kind == Kind::Frame(FrameKind::Record as u8);
-    let last = store.map.structures.iter().rposition(|one| is_record(one.kind));
-    with_fields(&store, &[(last.expect("two were written"), 10, seq)])
+    let records: Vec<_> = structures.filter(|(_, one)| is_record(one.kind)).collect();
+    let fields = records.iter().zip([other, full]).flat_map(|((record, _), fields)| {
+        fields.iter().map(move |&(field, value)| (*record, field, value))
+    });
+    let mut bytes = with_fields(&store, &fields.collect::<Vec<_>>());
+    if is_torn {
+        let last = records[1].1;
+        bytes[last.at + last.len] ^= 1;
+    }
+    bytes
 }
 
 fn hold(log: &RunLog, number: usize, held: bool) {
