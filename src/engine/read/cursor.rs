@@ -6,6 +6,7 @@
 
 mod ahead;
 
+use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -89,9 +90,11 @@ pub(crate) struct Walk {
     /// The last block that was read.
     block: Option<Box<OpenBlock>>,
     /// What was read ahead where there are no views.
-    ahead: Ahead,
+    ahead: Option<Box<Ahead>>,
     /// The slice whose records are being handed out, with its index.
-    lent: Option<(usize, Arc<Lent>)>,
+    lent: Option<(usize, Lent)>,
+    /// The same for records that the caller keeps, once there is one.
+    kept: Option<Arc<Lent>>,
     /// The number of frames read through a view, which is counted at the end.
     pub(crate) looks: u64,
 }
@@ -106,8 +109,8 @@ impl Walk {
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        let (expected, ahead) = (Some(Seq(0)), Ahead::default());
-        Self { run_no, front, back, expected, block: None, ahead, lent: None, looks: 0 }
+        let (expected, block, ahead, lent, kept) = (Some(Seq(0)), None, None, None, None);
+        Self { run_no, front, back, expected, block, ahead, lent, kept, looks: 0 }
     }
 
     /// Keeps only records with a sequence of at least `low` and below `high`.
@@ -131,7 +134,7 @@ impl Walk {
 
     /// Drops the remaining records and all segments.
     pub(crate) fn end(&mut self) {
-        self.lent = None;
+        (self.lent, self.kept) = (None, None);
         (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
     }
 
@@ -220,12 +223,11 @@ impl Walk {
         Ok(frame)
     }
 
-    /// The next record from the front, with the lent segment and its bytes, if it is contiguous in
-    /// a mapped file and everything is right. Otherwise nothing has changed, and [`Walk::step`]
-    /// finds out why.
+    /// The next record from the front, with its bytes, if it is contiguous in a mapped file and
+    /// everything is right. Otherwise nothing has changed, and [`Walk::step`] finds out why.
     #[allow(clippy::inline_always, reason = "moving fields costs more than checking them")]
     #[inline(always)]
-    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(&Arc<Lent>, FrameHeader, &'o [u8])> {
+    fn glance<'o>(&mut self, opened: &'o Opened) -> Option<(FrameHeader, &'o [u8])> {
         let Spot { part: number, index } = self.front;
         let part = opened.parts.get(number)?;
         if self.front >= self.back || index >= part.records || self.block.is_some() {
@@ -244,7 +246,7 @@ impl Walk {
         self.front.index = index + 1;
         self.looks += 1;
         foresee(part, index + 1 + AHEAD);
-        Some((&self.lent.as_ref()?.1, header, stored))
+        Some((header, stored))
     }
 
     /// The next record from the front, if it is in one frame of its own and everything is right.
@@ -261,7 +263,8 @@ impl Walk {
         {
             return None;
         }
-        let (header, place) = self.ahead.record(part, number, index)?;
+        let ahead = self.ahead.get_or_insert_default();
+        let (header, place) = ahead.record(part, number, index)?;
         if header.run_no != self.run_no
             || self.expected != Some(header.seq)
             || part.segment.disk().is_closed()
@@ -274,11 +277,27 @@ impl Walk {
     }
 
     /// Notes that records of the slice will be handed out.
-    #[inline]
-    fn lend(&mut self, Listed { part, spot, .. }: Listed<'_>) {
-        if self.lent.as_ref().is_none_or(|lent| lent.0 != spot.part) {
-            self.lent = Some((spot.part, Lent::of(&part.segment)));
+    #[allow(clippy::inline_always, reason = "almost always it is noted already")]
+    #[inline(always)]
+    fn lend(&mut self, listed: Listed<'_>) {
+        if self.lent.as_ref().is_none_or(|lent| lent.0 != listed.spot.part) {
+            self.lend_next(listed);
         }
+    }
+
+    #[cold]
+    fn lend_next(&mut self, Listed { part, spot, .. }: Listed<'_>) {
+        self.lent = Some((spot.part, Lent::of(&part.segment)));
+        self.kept = None;
+    }
+
+    /// The segment whose records are being handed out, for those that the caller keeps.
+    #[inline]
+    fn kept(&mut self) -> Option<&Arc<Lent>> {
+        if self.kept.is_none() {
+            self.kept = Some(self.lent.as_ref()?.1.to_keep());
+        }
+        self.kept.as_ref()
     }
 
     /// Discards a result if the store is closed by now: it may rest on zeros.
@@ -333,7 +352,7 @@ impl Walk {
         opened: &'w Opened,
     ) -> Option<Result<RecordView<'w>>> {
         match self.glance(opened) {
-            Some((_, header, stored)) => Some(Ok(Record::new(&header, Cow::Borrowed(stored)))),
+            Some((header, stored)) => Some(Ok(Record::new(&header, Cow::Borrowed(stored)))),
             None => self.step_view(opened),
         }
     }
@@ -362,9 +381,9 @@ impl Walk {
     #[inline(always)]
     pub(crate) fn next(&mut self, opened: &Opened) -> Option<Result<Record>> {
         match self.glance(opened) {
-            Some((lent, header, _)) => {
+            Some((header, _)) => {
                 let frame = CheckedFrame::without_copy(header);
-                Some(Ok(Record::new(&header, lent.keep(frame))))
+                Some(Ok(Record::new(&header, self.kept()?.keep(frame))))
             }
             None => self.step_to_keep(opened),
         }
@@ -423,7 +442,7 @@ impl Walk {
     /// A record, for short use.
     pub(crate) fn view(&self, Ready { header, bytes }: Ready) -> RecordView<'_> {
         let stored = match bytes {
-            Where::Ahead(place) => Cow::Borrowed(self.ahead.look(place)),
+            Where::Ahead(place) => Cow::Borrowed(self.look_ahead(place)),
             Where::Block => Cow::Borrowed(self.look_in_block(&header)),
             Where::Copy(bytes) => Cow::Owned(bytes),
         };
@@ -433,11 +452,16 @@ impl Walk {
     /// A record, to keep.
     pub(crate) fn to_keep(&self, Ready { header, bytes }: Ready) -> Result<Record> {
         let stored = match bytes {
-            Where::Ahead(place) => Payload::owned(self.ahead.look(place).to_vec()),
+            Where::Ahead(place) => Payload::owned(self.look_ahead(place).to_vec()),
             Where::Block => return self.keep_of_block(&header),
             Where::Copy(bytes) => Payload::owned(bytes),
         };
         Ok(Record::new(&header, stored))
+    }
+
+    /// The bytes of a record that was read ahead.
+    fn look_ahead(&self, place: Range<usize>) -> &[u8] {
+        self.ahead.as_ref().map_or(&[], |ahead| ahead.look(place))
     }
 
     /// The bytes of a record of the last block.
@@ -458,8 +482,7 @@ impl Walk {
         if header.kind == FrameKind::Block {
             return self.keep_of_block(&header);
         }
-        let Some((_, lent)) = &self.lent else { return Err(Error::Poisoned) };
-        let stored = lent.keep(frame);
+        let stored = self.kept().ok_or(Error::Poisoned)?.keep(frame);
         if header.flags & FLAG_CHUNKS != 0 {
             let gathered = self.unless_closed(part, opened.gather(&header, &stored));
             return Ok(Record::new(&header, Payload::owned(gathered?)));

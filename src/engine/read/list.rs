@@ -195,19 +195,22 @@ impl Reader {
     /// The first runs of a list, up to `limit`, and whether there are more.
     pub(crate) fn page(&self, list: &RunList<'_>, limit: usize) -> Result<RunPage> {
         let wanted = limit.saturating_add(1);
-        let (moment, mut found, mut in_memory) = {
+        let (moment, mut found, behind, mut in_memory) = {
             let state = self.open()?;
             let keys = state.active.listed(list, wanted, &state.tail.builder);
+            let (found, behind) = Self::first_in_memory(&state, &keys, limit);
+            if let (Some(agent), Some(key)) = (list.is_newest_of(), behind)
+                && state.catalog.is_known_to_have_older(agent, key)
+            {
+                return Ok(RunPage::new(found, true));
+            }
             // For these runs memory has the current state.
             let others = if list.is_of_states() { state.active.run_numbers() } else { Vec::new() };
-            (Moment::of(&state), Self::summaries(&state, &keys), others)
+            (Moment::of(&state), found, behind, others)
         };
         in_memory.sort_unstable();
         // If memory alone fills the page, the runs after it are not needed.
-        let rest = match found.last().filter(|_| found.len() > limit) {
-            Some(oldest) => list.in_front_of(oldest.key()),
-            None => *list,
-        };
+        let rest = behind.map_or(*list, |key| list.in_front_of(key));
         let mut runs = moment.runs(&rest, &in_memory, wanted)?;
         if runs.is_empty() {
             runs = found;
@@ -218,7 +221,25 @@ impl Reader {
             runs.append(&mut found);
             list.sort(&mut runs, RunSummary::key);
         }
-        Ok(RunPage::new(runs, limit))
+        let more = behind.is_some() || runs.len() > limit;
+        runs.truncate(limit);
+        Ok(RunPage::new(runs, more))
+    }
+
+    /// The first runs of a list in memory: all of these keys, or `limit` of them and the key of the
+    /// one behind.
+    fn first_in_memory(
+        state: &LogState,
+        keys: &[RunKey],
+        limit: usize,
+    ) -> (Vec<RunSummary>, Option<RunKey>) {
+        if let Some((first, [behind, ..])) = keys.split_at_checked(limit) {
+            let found = Self::summaries(state, first);
+            if found.len() == limit {
+                return (found, Some(*behind));
+            }
+        }
+        (Self::summaries(state, keys), None)
     }
 
     /// The list entries of runs in memory.

@@ -293,6 +293,9 @@ impl Reader {
             let state = self.open()?;
             match Known::of(&state, run) {
                 Some(Known::InCatalog(found, run_no)) => {
+                    if let Some(opened) = found.known_opened() {
+                        return Ok((Arc::clone(opened), run_no));
+                    }
                     let catalog = Arc::clone(&state.catalog);
                     drop(state);
                     let opened = found.open(&catalog, run_no)?;

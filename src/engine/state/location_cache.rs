@@ -12,7 +12,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
-use crate::index::{RunList, RunRow, RunState, Span};
+use crate::index::{RunKey, RunList, RunRow, RunState, Span};
 use crate::types::{AgentId, RunNo, RunRef, SegmentId};
 
 /// A full cache is emptied after this many times its capacity of other ids were asked for.
@@ -126,6 +126,15 @@ impl Catalog {
         Ok(newest)
     }
 
+    /// Whether it is known, without reading, that all runs of an agent have smaller keys.
+    pub(crate) fn is_known_to_have_older(&self, agent: &str, key: RunKey) -> bool {
+        let kept = self.location_cache().newest.lock();
+        kept.get(agent).is_some_and(|newest| match newest.runs.first() {
+            Some(first) => first.key() < key,
+            None => newest.all,
+        })
+    }
+
     /// The row of a run that the catalog listed. An index that has none is not asked again.
     pub(crate) fn row(&self, run_no: RunNo) -> Result<RunRow> {
         let mut row = self.ask(|catalog| catalog.row(run_no))?;
@@ -179,6 +188,11 @@ impl Found {
             [only] => Some(*only),
             _ => None,
         }
+    }
+
+    /// The only run with this id, if it was opened before.
+    pub(crate) fn known_opened(&self) -> Option<&Arc<Opened>> {
+        self.opened.get()
     }
 
     /// The row of the only run with this id, if it was read before.

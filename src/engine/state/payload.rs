@@ -38,9 +38,15 @@ pub(crate) struct Lent {
 impl Lent {
     /// Notes that bytes of the segment will be handed out. They stay readable if the caller
     /// afterwards finds the store still open.
-    pub(crate) fn of(segment: &Arc<Segment>) -> Arc<Self> {
+    #[inline]
+    pub(crate) fn of(segment: &Arc<Segment>) -> Self {
         segment.lent().lend();
-        Arc::new(Self { segment: Arc::clone(segment) })
+        Self { segment: Arc::clone(segment) }
+    }
+
+    /// The same again, for payloads that the caller keeps.
+    pub(crate) fn to_keep(&self) -> Arc<Self> {
+        Arc::new(Self::of(&self.segment))
     }
 
     /// The payload of a checked frame of the segment, to keep.

@@ -100,7 +100,8 @@ impl RunSlice {
     }
 
     /// The offset of record `index`. The offsets of chunks follow those of records.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "a trace asks for each record")]
+    #[inline(always)]
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
             Offsets::Listed(offsets) => {

@@ -417,12 +417,10 @@ impl Segment {
 
     /// A view of the extent, if all of it lies within the file; of a sealed segment up to the end
     /// of its bytes ([`Segment::bytes_end`]). Once there is a view, it stays.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "a trace asks for each record")]
+    #[inline(always)]
     pub(crate) fn mapped(&self) -> Option<&[u8]> {
-        match self.region.get() {
-            Some(region) => Some(region),
-            None => self.map(),
-        }
+        if let Some(region) = self.region.get() { Some(region) } else { self.map() }
     }
 
     /// Prefetches the first bytes of the frame at `offset`, if there is a view.

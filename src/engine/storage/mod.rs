@@ -210,7 +210,8 @@ impl Region {
 impl Deref for Region {
     type Target = [u8];
 
-    #[inline]
+    #[allow(clippy::inline_always, reason = "a trace asks for each record")]
+    #[inline(always)]
     fn deref(&self) -> &[u8] {
         self.owner.bytes().get(self.range.clone()).unwrap_or_default()
     }

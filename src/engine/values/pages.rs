@@ -65,10 +65,8 @@ pub struct RunPage {
 }
 
 impl RunPage {
-    /// The first `limit` of these runs; one more run shows that there is a next page.
-    pub(crate) fn new(mut runs: Vec<RunSummary>, limit: usize) -> Self {
-        let more = runs.len() > limit;
-        runs.truncate(limit);
+    /// These runs, and whether there is a next page.
+    pub(crate) fn new(runs: Vec<RunSummary>, more: bool) -> Self {
         let next = runs.last().filter(|_| more).map(Cursor::from);
         Self { runs, next }
     }

@@ -227,9 +227,9 @@ pub(crate) fn go_on_with_numbers(numbers: &[u64]) -> [usize; 2] {
     [went_on, moved]
 }
 
-/// Sets where all SEAL frames say that their segment ends, in each store, and perhaps stretches them
-/// to the end of their extents; takes the manifest away, and opens the store twice. How many of them
-/// opened, the second time with a manifest.
+/// Sets where all SEAL frames say that their segment ends, in each store, and perhaps stretches
+/// them to the end of their extents; takes the manifest away, and opens the store twice. How many
+/// of them opened, the second time with a manifest.
 #[cfg(test)]
 pub(crate) fn open_each_without_manifest(end: u32, stretches: bool) -> usize {
     let mut opened = 0;
