@@ -100,7 +100,11 @@ fn kill_opening(image: &[u8], check: &mut dyn FnMut(Vec<u8>, String)) {
 }
 
 fn kill_opening_on(disk: SimDisk, check: &mut dyn FnMut(Vec<u8>, String)) {
-    options(1).open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    kill_opening_in(1, disk, check);
+}
+
+fn kill_opening_in(boot: u8, disk: SimDisk, check: &mut dyn FnMut(Vec<u8>, String)) {
+    options(boot).open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
     let recording = disk.take_recording();
     let mut crashes = CrashImages::new(&recording);
     loop {
@@ -181,12 +185,67 @@ fn a_durable_end_that_is_lost_is_told_again_if_the_opening_that_found_it_is_kill
 /// The same of what was not durable: a kill loses nothing in front of a later segment.
 #[test]
 fn a_damaged_end_in_front_of_later_frames_is_told_again_if_the_opening_is_killed() {
+    let (image, lost) = without_an_end();
+    told_until_sealed(&image, lost);
+}
+
+/// A store of a killed process whose first segment has lost its last frame and its SEAL, which were
+/// not durable; and where that begins.
+fn without_an_end() -> (Vec<u8>, Place) {
     let (mut image, _) = two_segments(1, 5000, 3);
     let mut frames = frames_in(&image, 0);
     let (seal, _) = frames.pop().unwrap();
     let (last, frame) = frames.pop().unwrap();
     image[last.start..seal.end].fill(0xff);
-    told_until_sealed(&image, Place::Frame(frame.position));
+    (image, Place::Frame(frame.position))
+}
+
+/// Also behind an opening that was killed. A writer goes on without it, and so does the copy.
+#[test]
+fn a_backup_tells_of_a_damaged_end_that_no_opening_has_told_of() {
+    let (image, lost) = without_an_end();
+    let (mut failures, mut told) = (Vec::new(), 0);
+    let mut check = |image: Vec<u8>, at: String| {
+        let (store, copy) = (on(image.clone()), on(Vec::new()));
+        let reader = reader_of(&image, false);
+        let first = reader.backup_to_storage(copy.clone()).unwrap().damaged;
+        let has_told = first.iter().any(|one| one.place == lost);
+        told += usize::from(has_told);
+        if !has_told && reader.recovery_report().sealed_segments == 0 {
+            failures.push(format!("{at}: {first:?}"));
+        }
+        let log = options(1).open_storage(store.clone()).unwrap();
+        let _ = log.writer("run 0").unwrap().append(&[9; 700]).unwrap();
+        let source = ReaderOptions::new().environment(environment(1));
+        let second = source.open_storage(store).unwrap().backup_to_storage(copy.clone());
+        let found = contents(&ReaderOptions::new().open_storage(copy).unwrap(), 1);
+        if !second.as_ref().is_ok_and(|done| done.damaged.is_empty()) || found != contents(&log, 1)
+        {
+            failures.push(format!("{at}, behind the opening: {second:?}"));
+        }
+    };
+    check(image.clone(), "as it is".to_owned());
+    kill_opening(&image, &mut check);
+    assert!(told > 10);
+    report(&failures);
+}
+
+/// The log ends there then.
+#[test]
+fn a_backup_takes_an_end_that_a_loss_of_power_tore_for_no_damage() {
+    let (image, _) = without_an_end();
+    let mut failures = Vec::new();
+    let mut check = |image: Vec<u8>, at: String| {
+        let reader = ReaderOptions::new().environment(environment(2));
+        let reader = reader.open_storage(on(image)).unwrap();
+        let told = reader.backup_to_storage(on(Vec::new())).unwrap().damaged;
+        if !told.is_empty() {
+            failures.push(format!("{at}: {told:?}, {}", reader.recovery_report()));
+        }
+    };
+    check(image.clone(), "as it is".to_owned());
+    kill_opening_in(2, SimDisk::recording_from(image), &mut check);
+    report(&failures);
 }
 
 /// Each opening tells of what is lost, also behind one that was killed, until the manifest says

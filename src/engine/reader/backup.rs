@@ -51,7 +51,8 @@ pub struct Backup {
     /// Everything in front of this position is in the copy, and survives power loss there.
     pub end: LogPosition,
     /// Damage of what was copied. The copy has the damaged bytes as they are, until a later call
-    /// finds whole ones in the store; until then each call names them.
+    /// finds whole ones in the store; until then each call names them. Also what the store has lost
+    /// at the end of a segment, which the copy cannot have, until a writer has opened the store.
     pub damaged: Vec<Corruption>,
 }
 
@@ -427,8 +428,10 @@ fn lost_behind(end: LogPosition, wanted: &[Copied], source: &Replica) -> Vec<Cor
         let mut same = wanted.iter().filter(|one| one.segment.id() == at.segment);
         at >= end || same.any(|one| at.offset >= one.end)
     };
+    // What was not durable is told of only if neither a kill nor a loss of power explains it.
+    let is_gone = |damage| matches!(damage, Damage::Missing | Damage::Truncated);
     let is_lost = |damage: &&Corruption| match damage.place {
-        Place::Frame(at) => damage.damage == Damage::Missing && is_cut(at),
+        Place::Frame(at) => is_gone(damage.damage) && is_cut(at),
         _ => false,
     };
     source.report().damaged.iter().filter(is_lost).cloned().collect()
