@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, OWNER_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Backup, Error, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunLog, RunQuery,
+    Backup, Compaction, Compression, Error, Metadata, NewRecord, Options, Outcome, ReadLog, Reader,
+    ReaderOptions, RunLog, RunQuery,
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
@@ -708,6 +710,57 @@ fn a_store_that_was_set_back_and_has_grown_beyond_the_copy_is_refused() {
         drop(run);
         log.close().unwrap();
     }
+}
+
+/// The same of a run that is compressed in the copy, once the store has given the ids of all
+/// segments that the copy has to others, and has none of these any more.
+#[test]
+fn a_store_that_was_set_back_is_refused_if_a_copy_has_more_of_a_run_in_blocks() {
+    let options = || {
+        let options = small().environment(boot(1)).receipts(0, Duration::ZERO);
+        options.compaction(Compaction::new().automatic(false))
+    };
+    let storage = Arc::new(MemoryStorage::new());
+    let zstd = options().compression(Compression::Zstd { level: 3 });
+    let log = zstd.create_storage(storage.clone()).unwrap();
+    // With less room behind it than the first frame of what is deleted later.
+    let stays = log.start_run("agent", "stays", ()).unwrap();
+    (0..28).for_each(|_| drop(stays.append(&[5; 2000]).unwrap()));
+    let _ = stays.end(&Outcome::completed()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    (0..3).for_each(|_| drop(run.append(&[1; 300]).unwrap()));
+    log.sync().unwrap();
+    let earlier = storage.to_bytes();
+    (0..97).for_each(|_| drop(run.append(&[2; 300]).unwrap()));
+    let _ = run.end(&Outcome::completed()).unwrap();
+    let other = log.start_run("agent", "other", ()).unwrap();
+    (0..10).for_each(|_| drop(other.append(&[3; 8000]).unwrap()));
+    log.checkpoint().unwrap();
+    assert!(log.compact().unwrap().segments > 0);
+    log.sync().unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let _ = reader(storage.clone(), 1).backup_to_storage(copy.clone()).unwrap();
+    let (before, image) = (sound(&open(&copy)), copy.to_bytes());
+    assert!(before.len() > 100);
+    let is_block =
+        |number| frames_in(&image, number).iter().any(|(_, frame)| frame.kind == FrameKind::Block);
+    assert!((0..4).any(is_block));
+
+    let store = Arc::new(MemoryStorage::from_bytes(earlier));
+    let log = options().open_storage(store.clone()).unwrap();
+    for number in 0..16 {
+        let name = format!("filler {number}");
+        let filler = log.start_run("agent", &name, Metadata::new(&[4; 4000])).unwrap();
+        (0..8).for_each(|_| drop(filler.append(&[4; 8000]).unwrap()));
+        let _ = filler.end(&Outcome::completed()).unwrap();
+        let _ = log.delete_run(&*name).unwrap();
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+    }
+    log.sync().unwrap();
+    let done = reader(store.clone(), 1).backup_to_storage(copy.clone());
+    let left = sound(&open(&copy));
+    assert!(has_more(done) && left == before, "{} of {}", left.len(), before.len());
 }
 
 /// Brings a copy up to date, once the writer has gone on meanwhile: what the segment `tail` has,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::engine::reader::Replica;
 use crate::engine::reader::copied::{Copied, segments};
 use crate::engine::reader::target::{Has, Listed, Owed, Target, is_same};
+use crate::engine::state::scan::records_in;
 use crate::engine::state::segment::Segment;
 #[cfg(any(test, feature = "unstable-internals"))]
 use crate::engine::storage::Storage;
@@ -16,6 +17,7 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, OpenedFile};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::len_u32;
+use crate::format::frames::block::seq_in;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY};
@@ -174,10 +176,12 @@ impl Target {
         records: &mut HashMap<RunNo, Option<u64>>,
     ) -> Result<()> {
         for lexed in self.frames(key, has)? {
-            let FrameHeader { kind, run_no, seq, position: at, .. } = lexed.header;
-            if kind != FrameKind::Record || run_no.0 == 0 || lexed.payload.is_err() {
-                continue;
-            }
+            let FrameHeader { kind, run_no, position: at, .. } = lexed.header;
+            let last = records_in(&lexed.header).and_then(|count| count.checked_sub(1));
+            // Of a damaged block some records may be whole.
+            let is_lost = kind == FrameKind::Record && lexed.payload.is_err();
+            let Some(last) = last.filter(|_| run_no.0 != 0 && !is_lost) else { continue };
+            let seq = seq_in(&lexed.header, last);
             let there = match records.get(&run_no) {
                 Some(known) => *known,
                 None => source.answers.row_of(run_no)?.map(|row| row.next_seq.0),
