@@ -10,7 +10,7 @@ use runlog::storage::Storage;
 use runlog::{
     Compaction, Durability, Metadata, Outcome, ReadLog, Reader, ReaderOptions, RunLog, SpaceReturn,
 };
-use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
+use runlog_sim::{CrashImages, Op, OpKind, SimDisk, Survivors};
 
 use super::support::frames::{EXTENT, Frame, frames_in, unindexed};
 use super::support::gate::Gate;
@@ -314,6 +314,36 @@ fn the_next_backup_clears_what_an_earlier_one_left_of_a_run_that_was_erased_sinc
                 break;
             }
         }
+    }
+}
+
+/// How many bytes a backup into a copy clears.
+fn cleared(copy: &SimDisk, source: &Reader) -> usize {
+    let disk = SimDisk::recording_from(copy.image());
+    let _ = source.backup_to_storage(Arc::new(disk.clone())).unwrap();
+    copy.write_at(0, &disk.image()).unwrap();
+    let ops = disk.take_recording().ops.into_iter();
+    let lens = ops.map(|op| if let Op::Punch { offset, end } = op { end - offset } else { 0 });
+    lens.sum()
+}
+
+/// A file system that cannot punch takes zeros for it.
+#[test]
+fn a_backup_clears_again_only_what_an_earlier_one_may_have_left() {
+    let (store, log, copy) = with_holes();
+    let all = source(&store, false);
+    assert_eq!(cleared(&copy, &all), 0, "nothing is new");
+    fill(&log, "more", (4, 1));
+    let some = cleared(&copy, &source(&store, false));
+    assert!(some > 0 && some <= 3 * EXTENT, "{some} bytes");
+    assert_eq!(cleared(&copy, &source(&store, false)), 0, "nothing is new again");
+    // The superblock that says whether there is something may be lost.
+    for slot in [4096, 8192] {
+        let mut image = copy.image();
+        image[slot + 40] ^= 1;
+        let copy = SimDisk::from_image(image);
+        assert!(cleared(&copy, &source(&store, false)) > 3 * EXTENT, "the slot at {slot}");
+        assert_eq!(cleared(&copy, &source(&store, false)), 0, "the slot at {slot}");
     }
 }
 

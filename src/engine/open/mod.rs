@@ -271,11 +271,10 @@ fn build(
     let (uuid, extent_size, len) = (base.uuid, base.extent_size, disk.len()?);
     let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
     // The free extents within the file may have blocks if the store was killed, also of an erasure.
-    // Nothing tells of a copy whether a backup into it was killed.
     let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    let may_have_bytes = base.superblock.flags & (FLAG_UNRETURNED | FLAG_COPY) != 0;
+    let may_have_bytes = base.superblock.flags & FLAG_UNRETURNED != 0;
     let is_whole = report.damaged.is_empty() && !report.salvaged;
     if keeps && report.clean && is_whole && !may_have_bytes {
         freed.clear();

@@ -20,7 +20,7 @@ use crate::format::codec::len_u32;
 use crate::format::frames::block::seq_in;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY};
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY, FLAG_UNRETURNED};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
@@ -110,6 +110,7 @@ impl Target {
             self.refuse_shorter(source)?;
             let mut wanted = segments(source)?;
             self.refuse_unlisted(source, &wanted)?;
+            self.begin()?;
             self.expect_segments(source)?;
             if self.copy_all(source, view, &mut wanted, report)? {
                 return self.make_it_count(source, &wanted, report);
@@ -190,6 +191,22 @@ impl Target {
             if there.is_some_and(|next| next <= seq.0) {
                 return Err(Error::CopyHasMore { at });
             }
+        }
+        Ok(())
+    }
+
+    /// Says, durably and in front of the first byte, that free extents may have bytes, so that the
+    /// next update clears them if this one breaks off. Also if an earlier one said so, since its
+    /// sync may have failed.
+    fn begin(&mut self) -> Result<()> {
+        if !self.has_begun {
+            // This may overwrite the slot with the larger position.
+            let end = self.stated.end;
+            self.allocator.write_superblock(|block| {
+                block.durable = block.durable.max(end);
+                block.flags |= FLAG_UNRETURNED;
+            })?;
+            self.has_begun = true;
         }
         Ok(())
     }
@@ -371,9 +388,10 @@ impl Target {
         }
         self.allocator.commit_durably(&changes)?;
         let now = source.superblock()?;
-        let flags = FLAG_CLEAN | FLAG_COPY | if is_damaged { FLAG_DAMAGED_COPY } else { 0 };
+        let damaged = if is_damaged { FLAG_DAMAGED_COPY } else { 0 };
         self.allocator.write_superblock(|block| {
-            (block.durable, block.flags) = (end, flags);
+            block.flags = FLAG_CLEAN | FLAG_COPY | FLAG_UNRETURNED | damaged;
+            block.durable = end;
             (block.next_run_no, block.next_lsn) = (now.next_run_no, now.next_lsn);
             (block.next_segment, block.boot_id) = (now.next_segment, now.boot_id);
             (block.salvage, block.dead) = (now.salvage, now.dead);
@@ -421,7 +439,8 @@ impl Target {
             let first = row.first().copied().unwrap_or_default();
             self.allocator.punch(first, row.len() as u64)?;
         }
-        self.disk.sync()
+        self.disk.sync()?;
+        self.allocator.write_superblock(|block| block.flags &= !FLAG_UNRETURNED)
     }
 }
 

@@ -22,7 +22,9 @@ use crate::format::map::manifest::{
     Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch, used_len,
 };
 use crate::format::map::owner;
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
+use crate::format::map::superblock::{
+    FLAG_CLEAN, FLAG_COPY, FLAG_UNRETURNED, ManifestAt, Superblock,
+};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{
     EXTENTS_AT, FrameCheck, FrameKind, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN,
@@ -81,6 +83,8 @@ pub(super) struct Target {
     pub(super) earlier: Option<Earlier>,
     /// What of an earlier copy the store cannot miss as of now.
     pub(super) owed: Owed,
+    /// Whether the file says that an update has begun.
+    pub(super) has_begun: bool,
 }
 
 /// What of an earlier copy the store has, unless something was lost: deleted runs apart, and what a
@@ -186,10 +190,8 @@ impl Target {
         let slots = read_slots(&disk, &mut report)?;
         let next = slots.iter().map(|block| block.next_segment).min();
         let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
-        // An earlier backup that failed may have left bytes there, or not stored that they are
-        // gone: also those of a run that was erased since.
-        let (extents, len) = (target.allocator.manifest.extents(), target.disk.len()?);
-        target.allocator.freed = extents.free_within(base.extent_size, len);
+        let has_damage = !report.damaged.is_empty();
+        target.allocator.freed = target.may_have_bytes(has_damage)?;
         target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
         target.write_front_again(base.is_ahead, base.rewrite)?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
@@ -235,6 +237,20 @@ impl Target {
         Ok(Some(target))
     }
 
+    /// Extents that may have bytes without an owner once an update has counted: those that the
+    /// manifest takes parts of itself, and all free ones, if an earlier update has failed, which
+    /// may have left bytes there, or not have stored that they are gone: also those of a run that
+    /// was erased since. The superblock that said so may be damaged.
+    fn may_have_bytes(&self, has_damage: bool) -> Result<BTreeSet<ExtentNo>> {
+        let (extents, block) = (self.allocator.manifest.extents(), &self.allocator.superblock);
+        let of_manifest = extents.uses.iter().filter(|(_, used)| matches!(used, Use::Meta { .. }));
+        let mut all: BTreeSet<ExtentNo> = of_manifest.map(|(extent, _)| *extent).collect();
+        if has_damage || block.flags & FLAG_UNRETURNED != 0 {
+            all.extend(extents.free_within(block.extent_size, self.disk.len()?));
+        }
+        Ok(all)
+    }
+
     /// Writes what is in front of the extents again: a sync of an earlier backup may have failed
     /// (O19), also that of the first one, which wrote all of it.
     fn write_front_again(&mut self, is_ahead: bool, rewrite: bool) -> Result<()> {
@@ -265,10 +281,22 @@ impl Target {
         };
         let (has, damaged, replaced) = (HashMap::new(), HashMap::new(), Vec::new());
         let (counted, doubt) = (BTreeMap::new(), Doubt::default());
-        let (earlier, owed) = (None, Owed::default());
+        let (earlier, owed, has_begun) = (None, Owed::default(), false);
         let Superblock { durable: end, next_segment, .. } = superblock;
         let stated = Stated { end, next_segment };
-        Self { disk, allocator, has, damaged, replaced, counted, doubt, stated, earlier, owed }
+        Self {
+            disk,
+            allocator,
+            has,
+            damaged,
+            replaced,
+            counted,
+            doubt,
+            stated,
+            earlier,
+            owed,
+            has_begun,
+        }
     }
 
     /// All that counts of what the file has of a segment.
