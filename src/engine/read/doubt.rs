@@ -1,6 +1,9 @@
 //! Damage that may have been the doing of a writer which reused what was read.
 
-use crate::damage::Corruption;
+use std::collections::HashMap;
+
+use crate::damage::{Corruption, Place};
+use crate::types::Seq;
 
 /// The damage that was seen. What is seen again in a view that was built later, and still has its
 /// segment, is real: no segment comes back once it was retired, so the first look was at the
@@ -8,8 +11,9 @@ use crate::damage::Corruption;
 /// Without this, a writer that never rests would keep a reader from an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
-    /// With the newest view that there was by then.
-    seen: Vec<(Corruption, u64)>,
+    /// With the newest view that there was by then, by place and record: there may be as many as
+    /// there are frames.
+    seen: HashMap<(Place, Option<Seq>), Vec<(Corruption, u64)>>,
 }
 
 impl Doubt {
@@ -18,11 +22,12 @@ impl Doubt {
     pub(crate) fn confirms(&mut self, damage: &[Corruption], view: u64, newest: u64) -> bool {
         let mut is_real = true;
         for found in damage {
-            match self.seen.iter().find(|(seen, _)| seen == found) {
+            let there = self.seen.entry(key_of(found)).or_default();
+            match there.iter().find(|(seen, _)| seen == found) {
                 Some((_, at)) => is_real &= *at < view,
                 None => {
                     is_real = false;
-                    self.seen.push((found.clone(), newest));
+                    there.push((found.clone(), newest));
                 }
             }
         }
@@ -37,5 +42,35 @@ impl Doubt {
     /// Forgets it.
     pub(crate) fn clear(&mut self) {
         self.seen.clear();
+    }
+}
+
+/// Damage that is not the same differs in this, as a rule.
+fn key_of(found: &Corruption) -> (Place, Option<Seq>) {
+    (found.place, found.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::damage::Damage;
+    use crate::types::{LogPosition, SegmentId};
+
+    /// A bound on the work: nothing is compared with more than what has its place.
+    #[test]
+    fn damage_is_compared_with_that_of_its_place_alone_however_much_there_is() {
+        let at = |offset| Place::Frame(LogPosition { segment: SegmentId(1), offset });
+        let of_frames = (0..20_000).map(|offset| Corruption::new(at(offset), Damage::Missing));
+        let block = Corruption::new(at(8), Damage::Undecodable);
+        let of_records = (0..20_000).map(|seq| block.clone().at(Some(Seq(seq))));
+        let damage: Vec<_> = of_frames.chain(of_records).collect();
+        let mut doubt = Doubt::default();
+        assert!(!doubt.confirms(&damage, 1, 1));
+        assert!(!doubt.confirms(&damage, 1, 2), "no view was built since");
+        assert!(doubt.confirms(&damage, 2, 2));
+        assert_eq!(doubt.seen.values().map(Vec::len).max(), Some(1));
+        let other = Corruption::new(at(8), Damage::Magic);
+        assert!(!doubt.confirms_one(&other, 3, 3) && doubt.confirms_one(&other, 4, 4));
+        assert!(doubt.confirms(&damage, 4, 4));
     }
 }

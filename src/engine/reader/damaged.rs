@@ -2,6 +2,7 @@
 //! manifest do not tell. A file may be restored in place.
 
 use core::ops::Range;
+use std::collections::HashSet;
 
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
@@ -11,7 +12,7 @@ use crate::error::{Place, Result};
 use crate::format::PAGE;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::superblock::ManifestAt;
-use crate::types::{ExtentNo, LogPosition};
+use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// After so many looks in vain they become rare: one of so many for each that many bytes. A
 /// follower looks 25 times a second.
@@ -63,16 +64,17 @@ impl Damaged {
         let tail = (&state.tail.segment, state.tail.offset);
         let sealed = state.catalog.segments().iter().chain(&state.unapplied);
         let sealed = sealed.filter_map(|one| Some((one, one.sealed()?.end)));
+        let frames = report.damaged.iter().filter_map(|damage| match damage.place {
+            Place::Frame(frame) => Some(frame.segment),
+            _ => None,
+        });
+        let with_damage: HashSet<SegmentId> = frames.collect();
         for (segment, end) in sealed.chain([tail]) {
             let at = segment.file_offset();
-            let has_damage = report.damaged.iter().any(|damage| match damage.place {
-                Place::Frame(frame) => frame.segment == segment.id(),
-                _ => false,
-            });
             if segment.directory_damage().is_some() || segment.is_sealed_here() {
                 // The directory was made of all frames.
                 ranges.push(at..(at + segment.data_end() as u64).max(at + u64::from(end) + PAGE));
-            } else if has_damage {
+            } else if with_damage.contains(&segment.id()) {
                 ranges.push(at..at + u64::from(end));
             }
         }
