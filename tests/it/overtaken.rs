@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome,
-    ReaderOptions, RunLog, SpaceReturn, Trace,
+    Place, ReaderOptions, RunLog, SpaceReturn, Trace,
 };
 
 use crate::following::small;
@@ -31,6 +31,11 @@ fn harmed(place: usize) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
     // Of the id, the last place is the directory.
     let at = if place == 0 { found[0] } else { *found.last().unwrap() };
     storage.write_at(at + 2, b"3").unwrap();
+    never_resting(storage, log)
+}
+
+/// In front of each read of a superblock the writer seals a segment. And how often that was.
+fn never_resting(storage: Arc<MemoryStorage>, log: RunLog) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
     let (looks, log_of_writer) = (Arc::<AtomicU64>::default(), Mutex::new(log));
     let seen = Arc::clone(&looks);
     let busy = OnlyReads::new(storage, move |offset, _| {
@@ -55,6 +60,31 @@ fn damage_that_stays_is_reported_beside_a_writer_that_never_rests() {
     assert_eq!(reader.trace("other").unwrap().count(), 2);
     let looks = looks.load(Ordering::SeqCst);
     assert!(looks < 40, "{looks} looks at the superblocks");
+}
+
+/// No writer repairs the header, and seldom a superblock.
+#[test]
+fn a_damaged_front_keeps_no_reader_out_beside_a_writer_that_never_rests() {
+    for (at, slot) in [(80, None), (4096 + 40, Some(0)), (8192 + 40, Some(1))] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = small().create_storage(storage.clone()).unwrap();
+        log.start_run("agent", "run", ()).unwrap().append(&[1; 40_000]).unwrap();
+        let mut byte = [0];
+        storage.read_at(at, &mut byte).unwrap();
+        storage.write_at(at, &[byte[0] ^ 1]).unwrap();
+        let (busy, looks) = never_resting(storage, log);
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let place = slot.map_or(Place::Header, |slot| Place::Superblock { slot });
+        let report = reader.recovery_report();
+        assert!(report.damaged.iter().all(|found| found.place == place), "{at}: {report}");
+        assert_eq!(reader.trace("run").unwrap().count(), 1);
+        let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+        (0..2).for_each(|_| assert!(follower.try_next().unwrap().is_some()));
+        let copy = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+        assert!(copy.damaged.is_empty(), "{at}: {copy:?}");
+        let looks = looks.load(Ordering::SeqCst);
+        assert!(looks < 400, "{at}: {looks} looks at the superblocks");
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
 /// What a view shows that does not check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Nothing, or damage of segments that an earlier attempt saw too.
+    /// Nothing, or damage that an earlier attempt saw too, and that leaves open no owner of extents.
     Real,
     /// Damage or a torn end that no earlier attempt saw, among frames. The writer may have written
     /// them while they were read, of which what the manifest says tells nothing.
@@ -188,14 +188,24 @@ impl Looks {
                 self.torn.push(*torn);
             }
         }
-        let is_directory = |found: &Corruption| matches!(found.place, Place::Directory { .. });
         let are_known = self.doubt.confirms(&others, attempt, attempt);
         let is_other = report.salvaged || !report.torn.is_empty();
-        match others.iter().all(is_directory) {
+        match others.iter().all(leaves_owners) {
             _ if is_new => Shown::New,
             true if are_known && !is_other => Shown::Real,
             _ => Shown::Other,
         }
+    }
+}
+
+/// Whether damage changes nothing of who owns which extent: a directory is made anew of its frames,
+/// and in place of a header or a superblock there is another one. But slots that are not of two
+/// changes in a row are what a writer shows too that changed both while they were read.
+fn leaves_owners(found: &Corruption) -> bool {
+    match found.place {
+        Place::Directory { .. } | Place::Header => true,
+        Place::Superblock { .. } => found.damage != Damage::Mismatch,
+        _ => false,
     }
 }
 
