@@ -8,7 +8,7 @@ use runlog::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
 use runlog::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN, read_area};
 use runlog::format::map::superblock::{FLAG_SALVAGED, Superblock};
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
-use runlog::format::{EXTENTS_AT, FrameKind, SUPERBLOCK_AT};
+use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, SUPERBLOCK_AT};
 use runlog::{
     Corruption, Durability, Metadata, NewRecord, Options, Place, ReaderOptions, RunLog, TailWriter,
 };
@@ -542,4 +542,29 @@ fn both_superblocks_name_the_manifest_before_anything_is_added_to_it() {
             return;
         }
     }
+}
+
+#[test]
+fn a_reader_tells_of_a_salvage_that_was_broken_off_as_the_next_writer_does() {
+    let mut image = of_two_segments(options());
+    image[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0x55);
+    let disk = SimDisk::recording_from(image);
+    drop(options().open_storage(Arc::new(disk.clone())).unwrap());
+    let recording = disk.take_recording();
+    let (mut crashes, mut broken) = (CrashImages::new(&recording), 0);
+    loop {
+        let image = crashes.killed(0);
+        let on = |image: &[u8]| Arc::new(SimDisk::untracked(image.to_vec()));
+        let reader = ReaderOptions::new().open_storage(on(&image)).unwrap().recovery_report();
+        let log = options().open_storage(on(&image)).unwrap();
+        let (said, expected) = (reader.salvaged, log.recovery_report().salvaged);
+        assert_eq!(said, expected, "killed at {}: {reader}", crashes.boundary());
+        let has_manifest =
+            reader.damaged.iter().all(|one| !matches!(one.place, Place::Manifest { .. }));
+        broken += usize::from(said && has_manifest);
+        if !crashes.advance() {
+            break;
+        }
+    }
+    assert!(broken > 3, "{broken}");
 }

@@ -231,6 +231,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     } else {
         base.behind.clone()
     };
+    // An opening that was broken off may have salvaged it.
+    report.salvaged |= base.superblock.flags & FLAG_SALVAGED != 0;
     let seen = Seen { superblocks, manifest: base.manifest, behind };
     report.clean = base.superblock.flags & FLAG_CLEAN != 0;
     report.same_boot = wanted.boot != [0; 16] && wanted.boot == base.superblock.boot_id;
