@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compression, Follow, Follower, LogCursor, LogEvent, NewRecord, Options, Outcome, Reader,
-    ReaderOptions,
+    ReaderOptions, RunLog,
 };
 use runlog_sim::SplitMix64;
 
@@ -258,4 +258,57 @@ fn damage_that_stays_costs_a_follower_little_however_much_it_is() {
     let healthy = 1_000 * (64 << 10) * 3;
     let damaged = places.len() as u64 * (64 << 10) * (1_000 / 25 + 1);
     assert!(bytes < healthy + damaged, "1,000 looks read {bytes} bytes");
+}
+
+/// A store whose first directory is damaged, a follower of it that has told all, and how often all
+/// frames of that segment were read.
+fn with_a_damaged_directory() -> (Arc<MemoryStorage>, RunLog, Follower, Arc<AtomicU64>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    (0..100).for_each(|_| drop(run.append(&[1; 1_000]).unwrap()));
+    log.sync().unwrap();
+    log.checkpoint().unwrap();
+    let (start, seal) = seals(&storage.to_bytes())[0];
+    storage.write_at(seal as u64 + 72, &[0x55; 18]).unwrap();
+    let reads = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&reads);
+    let counted = OnlyReads::new(storage.clone(), move |offset, len| {
+        let is_all = offset == start as u64 && len > 32 << 10;
+        count.fetch_add(u64::from(is_all), Ordering::Relaxed);
+        Ok(())
+    });
+    let reader = ReaderOptions::new().open_storage(counted).unwrap();
+    assert_eq!(reader.recovery_report().damaged.len(), 1);
+    let mut follower = follow(&reader, LogCursor::START);
+    assert_eq!(listen(&mut follower).0.len(), 101);
+    (storage, log, follower, reads)
+}
+
+#[test]
+fn damage_that_stays_costs_a_follower_little_though_the_file_grows() {
+    let (storage, _log, mut follower, reads) = with_a_damaged_directory();
+    let _ = looks(&mut follower, &reads, 20);
+    let (len, before) = (storage.len().unwrap(), reads.load(Ordering::Relaxed));
+    for number in 1..=100 {
+        storage.set_len(len + number * 4096).unwrap();
+        assert!(follower.try_next().unwrap().is_none());
+    }
+    let now = reads.load(Ordering::Relaxed);
+    assert!(now - before < 10, "{} of 100 looks read all frames", now - before);
+}
+
+/// Each time the view is built anew.
+#[test]
+fn damage_that_stays_costs_a_follower_little_though_the_log_goes_on() {
+    let (_storage, log, mut follower, reads) = with_a_damaged_directory();
+    let mut vain = 0;
+    for _ in 0..20 {
+        let run = log.writer("run").unwrap();
+        (0..60).for_each(|_| drop(run.append(&[2; 1_000]).unwrap()));
+        log.sync().unwrap();
+        assert_eq!(listen(&mut follower).0.len(), 60);
+        vain += looks(&mut follower, &reads, 6).1;
+    }
+    assert!(vain < 30, "{vain} of 120 looks read all frames");
 }

@@ -23,9 +23,10 @@ const MUCH: u64 = 4 << 20;
 /// The ranges of the file that a view takes for damaged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Damaged {
-    ranges: Vec<Range<u64>>,
-    /// A check of their bytes.
-    check: u32,
+    /// Each with a check of its bytes.
+    ranges: Vec<(Range<u64>, u32)>,
+    /// The length of the file, if segments were looked for in all of it.
+    len: Option<u64>,
 }
 
 impl Damaged {
@@ -78,27 +79,50 @@ impl Damaged {
                 ranges.push(at..at + u64::from(end));
             }
         }
-        let check = check_of(disk, &ranges)?;
-        Ok(Self { ranges, check })
+        let check = |range: Range<u64>| Ok((range.clone(), check_of(disk, &range)?));
+        let ranges = ranges.into_iter().map(check).collect::<Result<_>>()?;
+        let len = report.salvaged.then(|| disk.len()).transpose()?;
+        Ok(Self { ranges, len })
     }
 
     /// The same with the check of an earlier look, if that was at the same places: what became
     /// whole since is noticed then.
     pub(super) fn unless_seen(self, earlier: Option<&Self>) -> Self {
+        let places =
+            |all: &Self| all.ranges.iter().map(|(range, _)| range.clone()).collect::<Vec<_>>();
         match earlier {
-            Some(earlier) if earlier.ranges == self.ranges => earlier.clone(),
+            Some(earlier) if places(earlier) == places(&self) => earlier.clone(),
             _ => self,
         }
     }
 
     /// How many bytes that are.
     pub(super) fn len(&self) -> u64 {
-        self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum()
+        self.ranges.iter().map(|(range, _)| range.end.saturating_sub(range.start)).sum()
     }
 
     /// Whether other bytes are there by now.
     pub(super) fn has_changed(&self, disk: &Disk) -> Result<bool> {
-        Ok(!self.ranges.is_empty() && check_of(disk, &self.ranges)? != self.check)
+        if let Some(len) = self.len
+            && disk.len()? != len
+        {
+            return Ok(true);
+        }
+        for (range, check) in &self.ranges {
+            if check_of(disk, range)? != *check {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether an earlier view had the same bytes to look at, but for single pages: a writer that
+    /// goes on sets other segments aside.
+    pub(super) fn is_as_long(&self, earlier: &Self) -> bool {
+        let is_long =
+            |(range, _): &&(Range<u64>, u32)| range.end.saturating_sub(range.start) > PAGE;
+        let of = |all: &Self| all.ranges.iter().filter(is_long).cloned().collect::<Vec<_>>();
+        of(self) == of(earlier)
     }
 }
 
@@ -116,7 +140,7 @@ impl Gap {
     pub(super) fn at(segment: &Segment, offset: u32) -> Result<Self> {
         let from = segment.file_offset() + u64::from(offset);
         let end = segment.extent_size().end_of(segment.extent());
-        let check = check_of(segment.disk(), core::slice::from_ref(&(from..end)))?;
+        let check = check_of(segment.disk(), &(from..end))?;
         Ok(Self { at: segment.position(offset), check })
     }
 
@@ -152,13 +176,12 @@ impl Vain {
     }
 }
 
-fn check_of(disk: &Disk, ranges: &[Range<u64>]) -> Result<u32> {
+fn check_of(disk: &Disk, range: &Range<u64>) -> Result<u32> {
     let mut check = crc32fast::Hasher::new();
-    // What was cut off may be zeros.
-    check.update(&disk.len()?.to_le_bytes());
-    for range in ranges {
-        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
-        check.update(&disk.read_padded(range.start, len)?);
-    }
+    // What was cut off may be zeros. The rest of the file may grow.
+    let end = disk.len()?.clamp(range.start, range.end.max(range.start));
+    check.update(&end.to_le_bytes());
+    let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+    check.update(&disk.read_padded(range.start, len)?);
     Ok(check.finalize())
 }

@@ -187,7 +187,11 @@ impl Replica {
                 path: self.path().map(Path::to_owned).unwrap_or_default(),
             });
         }
-        let (state, next) = Current::of(view, current.number + 1);
+        let (state, mut next) = Current::of(view, current.number + 1);
+        if next.damaged.is_as_long(&current.damaged) {
+            // Further looks at the same bytes are as vain.
+            next.vain.damage = core::mem::take(&mut current.vain.damage);
+        }
         *self.answers.state.lock() = state;
         *current = next;
         Ok(())
