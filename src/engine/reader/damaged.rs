@@ -116,13 +116,14 @@ impl Damaged {
         Ok(false)
     }
 
-    /// Whether an earlier view had the same bytes to look at, but for single pages: a writer that
-    /// goes on sets other segments aside.
+    /// Whether an earlier view had much to look at, and the same, but for single pages: a writer
+    /// that goes on sets other segments aside.
     pub(super) fn is_as_long(&self, earlier: &Self) -> bool {
         let is_long =
             |(range, _): &&(Range<u64>, u32)| range.end.saturating_sub(range.start) > PAGE;
         let of = |all: &Self| all.ranges.iter().filter(is_long).cloned().collect::<Vec<_>>();
-        of(self) == of(earlier)
+        let now = of(self);
+        !now.is_empty() && now == of(earlier)
     }
 }
 

@@ -158,7 +158,7 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
 /// What a view shows that does not check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Nothing, or damage that an earlier attempt saw too, and that leaves open no owner of extents.
+    /// Nothing, or damage that an earlier attempt saw too and that changes no owner of an extent.
     Real,
     /// Damage or a torn end that no earlier attempt saw, among frames. The writer may have written
     /// them while they were read, of which what the manifest says tells nothing.
