@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Compaction, Error, Options, Outcome, RunLog, SpaceReturn};
+use runlog::{Compaction, Error, NewRecord, Options, Outcome, RunLog, SegmentId, SpaceReturn};
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
 use super::support::background::Background;
 use super::support::callout::{Points, beside};
+use super::support::frames::unindexed;
 
 const SECRET: &[u8] = b"a secret of some length";
 
@@ -130,5 +131,119 @@ fn an_erasure_empties_free_extents_also_while_another_call_has_chosen_them() {
             assert!(point > 20, "{point} points");
             break;
         }
+    }
+}
+
+fn put(log: &RunLog, key: &str, value: &[u8]) {
+    let _ = log.docs().put("space", key, &NewRecord::new(value)).unwrap();
+}
+
+/// Loses power in front of the record of these bytes: what was written behind it is stored, and no
+/// sync has returned since.
+fn lose_power_at(disk: &SimDisk, payload: &[u8]) {
+    let image = disk.image();
+    let at = image.windows(payload.len()).position(|part| part == payload).unwrap();
+    disk.write_at(at as u64 - 72, &vec![0; 72 + payload.len()]).unwrap();
+}
+
+/// A run of which one segment has the beginning and the next one records behind a torn tail, and
+/// nothing else of it; the run `late` has the first frames behind that. `next` says when the log
+/// is in another segment.
+fn with_orphans(disk: &SimDisk) -> RunLog {
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"durable").unwrap();
+    let segment = || log.stats().unwrap().end.segment;
+    let early = log.start_run("agent", "early", ()).unwrap();
+    while segment() == SegmentId(1) {
+        let _ = early.append(&[1; 7000]).unwrap();
+    }
+    let _ = early.end(&Outcome::completed()).unwrap();
+    let stays = log.start_run("agent", "stays", ()).unwrap();
+    let _ = stays.append(b"it stays").unwrap();
+    log.sync().unwrap();
+    let _ = stays.append(&[b't'; 300]).unwrap();
+    let _ = run.append(SECRET).unwrap();
+    put(&log, "key", SECRET);
+    let image = disk.image();
+    drop((run, early, stays, log));
+    disk.write_at(0, &image).unwrap();
+    lose_power_at(disk, &[b't'; 300]);
+    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.recovery_report().torn.len(), 1, "{}", log.recovery_report());
+    assert_eq!(log.stats().unwrap().end.segment, SegmentId(3));
+    assert!(has_secret(&disk.image()));
+    let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();
+    log
+}
+
+/// No directory lists the document: no version of it was ever durable.
+#[test]
+fn a_value_behind_a_torn_tail_is_erased_although_nothing_lists_it() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans(&disk);
+    assert_eq!(log.docs().erase("space", "key").unwrap().bytes, 0);
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+    assert!(log.verify().unwrap().is_clean());
+    // Nothing is left that another erasure would have to move.
+    let before = disk.image();
+    let _ = log.docs().erase("space", "other").unwrap();
+    let moved = |image: &[u8]| image.windows(8).filter(|part| *part == b"it stays").count();
+    assert_eq!(moved(&disk.image()), moved(&before));
+}
+
+/// All that lists the run is freed before it is erased.
+#[test]
+fn a_record_behind_a_torn_tail_is_erased_although_the_run_was_deleted_before() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans(&disk);
+    let late = log.start_run("agent", "late", ()).unwrap();
+    while log.stats().unwrap().end.segment == SegmentId(3) {
+        let _ = late.append(&[3; 7000]).unwrap();
+    }
+    let _ = late.end(&Outcome::completed()).unwrap();
+    log.checkpoint().unwrap();
+    for run in ["run", "early", "late"] {
+        log.delete_run(run).unwrap();
+    }
+    log.reclaim().unwrap();
+    assert_eq!(log.stats().unwrap().sealed_segments, 1);
+    assert!(has_secret(&disk.image()));
+    assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+}
+
+#[test]
+fn an_erasure_of_records_behind_a_torn_tail_can_be_broken_off_anywhere() {
+    let prepared = SimDisk::untracked(Vec::new());
+    drop(with_orphans(&prepared));
+    let disk = SimDisk::recording_from(prepared.image());
+    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+    let begin = disk.op_count();
+    assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
+    let end = disk.op_count();
+    drop(log);
+    assert!(!has_secret(&disk.image()));
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    for at in begin..=end {
+        images.seek(at);
+        let left = Arc::new(MemoryStorage::from_bytes(images.image(Survivors::Everything, 1)));
+        let log = unindexed(2).open_storage(left.clone()).unwrap();
+        let erased = log.erase_run("run");
+        assert!(matches!(erased, Ok(_) | Err(Error::RunNotFound { .. })), "{at}: {erased:?}");
+        assert!(!has_secret(&left.to_bytes()), "{at} of {begin} to {end}");
+    }
+    for full in begin..end {
+        let disk = SimDisk::untracked(prepared.image());
+        let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+        disk.fill_from(disk.op_count() + full - begin);
+        let first = log.erase_run("run").map(drop);
+        disk.set_capacity(u64::MAX);
+        let again = log.erase_run("run").map(drop);
+        let is_gone = matches!(again, Ok(()) | Err(Error::RunNotFound { .. }));
+        assert!(is_gone && !has_secret(&disk.image()), "{full}: {first:?}, {again:?}");
     }
 }

@@ -98,6 +98,9 @@ impl Retainer {
 
     /// Moves living runs out of the segments with remains of the erased run or document, and leaves
     /// none of their bytes. Returns whether there were any, and the number of extents with readers.
+    ///
+    /// Segments that do not know the name, but may have such bytes, are first: the others know it
+    /// until all is done. One of them that cannot move, and is not dead, is an error in the end.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin();
@@ -109,26 +112,41 @@ impl Retainer {
             }
         }
         self.checkpoints.cover_seals()?;
-        let catalog = Arc::clone(&self.log.state.lock().catalog);
-        let (mut found, mut evidence) = (Vec::new(), Vec::new());
-        for segment in catalog.segments() {
-            let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
-            if erasing.is_in(segment)? {
-                found.push(segment.id());
-            } else if is_behind || segment.directory_damage().is_some() {
-                evidence.push(segment.id());
-            }
-        }
-        drop(catalog);
-        if !found.is_empty() {
-            for &id in found.iter().chain(&evidence) {
-                self.vacate(&mut compacting, id)?;
+        let (doubtful, found) = self.remains(erasing)?;
+        let mut refused = Vec::new();
+        for &id in doubtful.iter().chain(&found) {
+            match self.vacate(&mut compacting, id) {
+                Err(error @ Error::Corrupt(_)) => refused.push((id, error)),
+                done => done?,
             }
         }
         self.reclaimer.free_dead(&mut compacting)?;
         self.log.space.give_back_freed()?;
         self.log.space.give_back_all()?;
-        Ok((!found.is_empty(), self.log.state.lock().retired.len() as u64))
+        let state = self.log.state.lock();
+        match refused.into_iter().find(|(id, _)| state.catalog.segment(*id).is_some()) {
+            Some((_, error)) => Err(error),
+            None => Ok((!found.is_empty(), state.retired.len() as u64)),
+        }
+    }
+
+    /// The segments that may have bytes of the erased run or document without knowing its name, and
+    /// those that know it.
+    fn remains(&self, erasing: &Erasing) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
+        let catalog = Arc::clone(&self.log.state.lock().catalog);
+        let (mut doubtful, mut found) = (Vec::new(), Vec::new());
+        for segment in catalog.segments() {
+            if self.log.due.is_stopping() {
+                return Err(Error::Closed);
+            }
+            let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
+            if erasing.is_in(segment)? {
+                found.push(segment.id());
+            } else if is_behind || segment.directory_damage().is_some() {
+                doubtful.push(segment.id());
+            }
+        }
+        Ok((doubtful, found))
     }
 
     /// Moves everything that lives out of a segment. It fails if the segment is damaged.
