@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use runlog::format::FrameKind;
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Compaction, Error, NewRecord, Options, Outcome, RunLog, SegmentId, SpaceReturn};
+use runlog::{
+    Compaction, Error, NewRecord, Options, Outcome, Place, RunLog, SegmentId, SpaceReturn,
+};
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
 use super::support::background::Background;
 use super::support::callout::{Points, beside};
-use super::support::frames::unindexed;
+use super::support::frames::{Frame, frames_in, unindexed};
 
 const SECRET: &[u8] = b"a secret of some length";
 
@@ -136,6 +139,95 @@ fn an_erasure_empties_free_extents_also_while_another_call_has_chosen_them() {
 
 fn put(log: &RunLog, key: &str, value: &[u8]) {
     let _ = log.docs().put("space", key, &NewRecord::new(value)).unwrap();
+}
+
+/// The segment that an error names.
+fn refused<T>(erased: runlog::Result<T>) -> Option<SegmentId> {
+    match erased.map(drop).unwrap_err() {
+        Error::Corrupt(found) => match found.place {
+            Place::Directory { segment } => Some(segment),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The frames of the first segment.
+fn frames_with(image: &[u8], kinds: &[FrameKind], payload: &[u8]) -> Vec<Frame> {
+    let frames = frames_in(image, 0);
+    let has_payload =
+        |(at, _): &&Frame| image[at.clone()].windows(payload.len()).any(|part| part == payload);
+    let run_no = frames.iter().find(has_payload).unwrap().1.run_no;
+    let is_wanted = |(_, frame): &Frame| frame.run_no == run_no && kinds.contains(&frame.kind);
+    frames.into_iter().filter(is_wanted).collect()
+}
+
+/// A store that was killed, with the secret under `key` and other documents; and what names the
+/// secret is lost.
+fn nameless(byte: u8) -> SimDisk {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    put(&log, "before", b"in front of it");
+    put(&log, "key", SECRET);
+    put(&log, "behind", b"behind it");
+    let mut image = disk.image();
+    drop(log);
+    for (at, _) in frames_with(&image, &[FrameKind::Bind, FrameKind::Start], SECRET) {
+        image[at].fill(byte);
+    }
+    SimDisk::untracked(image)
+}
+
+/// Whether the segment is the tail, or was sealed before the opening, and what the lost bytes are.
+#[test]
+fn a_value_that_has_lost_its_name_is_never_said_to_be_erased() {
+    for (is_tail, byte) in [(true, 0), (true, 0xff), (false, 0), (false, 0xff)] {
+        let disk = nameless(byte);
+        let open = || unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+        let mut log = open();
+        if !is_tail {
+            (0..9).for_each(|_| put(&log, "large", &[7; 8000]));
+            log.close().unwrap();
+            log = open();
+        }
+        assert!(log.docs().get("space", "key").unwrap().is_none());
+        for turn in 0..2 {
+            let erased = log.docs().erase("space", "key");
+            assert_eq!(refused(erased), Some(SegmentId(1)), "{is_tail} {byte} {turn}");
+        }
+        // What is whole is erased nevertheless.
+        let elsewhere = b"in another segment";
+        let has_it = || disk.image().windows(elsewhere.len()).any(|part| part == elsewhere);
+        put(&log, "elsewhere", elsewhere);
+        assert!(has_it());
+        assert_eq!(refused(log.docs().erase("space", "elsewhere")), Some(SegmentId(1)));
+        assert!(!has_it(), "{is_tail} {byte}");
+        assert!(has_secret(&disk.image()));
+        assert_eq!(refused(log.erase_run("never")), Some(SegmentId(1)));
+        assert_eq!(log.docs().get("space", "behind").unwrap().unwrap().payload(), b"behind it");
+    }
+}
+
+/// The directory lists all of them, and they take all of the segment.
+#[test]
+fn frames_that_a_directory_lists_can_be_lost_without_a_doubt_about_others() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    put(&log, "before", b"in front of it");
+    fill(&log, "lost", &[b'l'; 300]);
+    (0..9).for_each(|_| put(&log, "large", &[7; 8000]));
+    put(&log, "key", SECRET);
+    log.close().unwrap();
+    let mut image = disk.image();
+    let lost = frames_with(&image, &[FrameKind::Record], &[b'l'; 300]);
+    lost.iter().for_each(|(at, _)| image[at.start] ^= 1);
+    let disk = SimDisk::untracked(image);
+    let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(!log.verify().unwrap().is_clean());
+    assert_eq!(log.docs().erase("space", "key").unwrap().bytes, SECRET.len() as u64);
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(refused(log.erase_run("lost")), Some(SegmentId(1)));
+    assert!(matches!(log.erase_run("never"), Err(Error::RunNotFound { .. })));
 }
 
 /// Loses power in front of the record of these bytes: what was written behind it is stored, and no

@@ -3,45 +3,68 @@
 //! The directory alone does not tell. If damage takes what names a run, recovery builds a directory
 //! that does not list it, but `salvage` can read its records. A compaction moves no segment with
 //! such frames, so its outputs have none. What only a lost frame could tell keeps no segment: its
-//! bytes cannot be read.
+//! bytes cannot be read. They are in the file nevertheless, which an erasure must know.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::engine::state::scan::{Item, frames_below, lex};
+use crate::engine::state::scan::{Item, is_of_run, lex};
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::Decoded;
 use crate::format::frames::frame::frame_len;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{Directory, FrameHeader, FrameKind};
+use crate::format::{Directory, FrameHeader};
 use crate::gc;
 use crate::types::{RunNo, SegmentId};
 
-/// Whether all runs of a segment are deleted, and no run was missed because of damage. `unlisted`
-/// keeps what was found of the runs that a segment does not list.
+/// What a segment has in front of its end that its directory does not list.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unlisted {
+    /// The runs of frames, damaged or not.
+    runs: BTreeSet<RunNo>,
+    /// Whether there are bytes, not only of listed runs, that are no frames.
+    has_lost: bool,
+}
+
+/// What segments do not list, where that was asked.
+pub(crate) type AllUnlisted = HashMap<SegmentId, Unlisted>;
+
+/// Whether all runs of a segment are deleted, and no run was missed because of damage.
 pub(super) fn is_dead(
     segment: &Segment,
     is_deleted: impl Fn(RunNo) -> bool,
-    unlisted: &mut HashMap<SegmentId, BTreeSet<RunNo>>,
+    known: &mut AllUnlisted,
 ) -> Result<bool> {
-    let listed = segment.in_directory(|directory| {
-        let all_deleted = gc::is_dead(&directory, &is_deleted)?;
-        all_deleted.then(|| listed_bytes(&directory)).transpose()
-    })?;
-    let Some(listed) = listed else { return Ok(false) };
+    if !segment.in_directory(|directory| gc::is_dead(&directory, &is_deleted))? {
+        return Ok(false);
+    }
     if segment.directory_damage().is_some() {
         return is_whole(segment);
     }
+    let unlisted = unlisted(segment, known)?;
+    Ok(unlisted.is_none_or(|unlisted| unlisted.runs.iter().all(|run_no| is_deleted(*run_no))))
+}
+
+/// Whether a segment may have bytes, in front of its end, of a run that its directory does not
+/// list.
+pub(crate) fn may_hide(segment: &Segment, known: &mut AllUnlisted) -> Result<bool> {
+    let unlisted = unlisted(segment, known)?;
+    Ok(unlisted.is_some_and(|unlisted| unlisted.has_lost || !unlisted.runs.is_empty()))
+}
+
+/// What a segment does not list; `None` if that is nothing by what it lists, or if a compaction
+/// wrote it and its directory is whole.
+fn unlisted<'k>(segment: &Segment, known: &'k mut AllUnlisted) -> Result<Option<&'k Unlisted>> {
+    let listed = segment.in_directory(|directory| listed_bytes(&directory))?;
     let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
-    if segment.is_output() || listed == u64::from(end) {
-        return Ok(true);
+    let is_copied = segment.is_output() && segment.directory_damage().is_none();
+    if is_copied || listed == u64::from(end) {
+        return Ok(None);
     }
-    let runs = match unlisted.entry(segment.id()) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) => place.insert(unlisted_runs(segment, end)?),
-    };
-    Ok(runs.iter().all(|run_no| is_deleted(*run_no)))
+    if !known.contains_key(&segment.id()) {
+        known.insert(segment.id(), find_unlisted(segment, end, listed)?);
+    }
+    Ok(known.get(&segment.id()))
 }
 
 /// Where a segment ends if it has nothing but the frames that its directory lists: each run has one
@@ -56,20 +79,36 @@ fn listed_bytes(directory: &Directory<'_>) -> Decoded<u64> {
     Ok(sum)
 }
 
-/// The runs that have frames in a segment, damaged or not, and are not in its directory.
-fn unlisted_runs(segment: &Segment, end: u32) -> Result<BTreeSet<RunNo>> {
-    let frames = frames_below(&lex(&segment.read_all()?, segment.frames()), end);
-    let runs = frames.iter().filter(|lexed| has_contents(&lexed.header));
-    let runs: BTreeSet<RunNo> = runs.map(|lexed| lexed.header.run_no).collect();
+/// The bytes of frames, and whether there are some of the run besides its name.
+type Seen = BTreeMap<RunNo, (u64, bool)>;
+
+fn find_unlisted(segment: &Segment, end: u32, listed: u64) -> Result<Unlisted> {
+    let (mut seen, mut has_lost) = (Seen::new(), false);
+    for item in lex(&segment.read_all()?, segment.frames()) {
+        match item {
+            _ if item.offset() >= end => break,
+            Item::Frame(lexed) => see(&mut seen, &lexed.header),
+            Item::Gap { blank, .. } => has_lost |= !blank,
+        }
+    }
     segment.in_directory(|directory| {
-        let unlisted = |run_no| Ok(directory.find_no(run_no)?.is_none().then_some(run_no));
-        runs.into_iter().filter_map(|run_no| unlisted(run_no).transpose()).collect()
+        let (mut explained, mut runs) = (listed, BTreeSet::new());
+        for (run_no, (bytes, has_contents)) in seen {
+            if directory.find_no(run_no)?.is_none() {
+                explained = explained.saturating_add(bytes);
+                runs.extend(has_contents.then_some(run_no));
+            }
+        }
+        // All that is lost was listed if it is as much as what is listed and not there.
+        has_lost &= explained != u64::from(end);
+        Ok(Unlisted { runs, has_lost })
     })
 }
 
-/// Whether a frame has something of a run besides its name.
-fn has_contents(header: &FrameHeader) -> bool {
-    header.run_no != RunNo(0) && !matches!(header.kind, FrameKind::Bind | FrameKind::Commit)
+fn see(seen: &mut Seen, header: &FrameHeader) {
+    let (bytes, has_contents) = seen.entry(header.run_no).or_default();
+    *bytes = bytes.saturating_add(header.frame_len() as u64);
+    *has_contents |= is_of_run(header);
 }
 
 /// Whether a segment has only whole frames up to its end.

@@ -24,14 +24,14 @@
 //! has frames of a run that its directory does not list is not dead either. One that cannot be read
 //! stays, and so do the dead ones whose evictions it may need; the others are freed.
 
-mod dead;
+pub(crate) mod dead;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
-use crate::engine::reclaim::dead::is_dead;
+use crate::engine::reclaim::dead::{AllUnlisted, is_dead};
 use crate::engine::reclaim::turns::Turns;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
@@ -65,8 +65,8 @@ pub(crate) struct Compacting {
     pub(crate) incompressible: HashMap<SegmentId, u64>,
     /// The living bytes of segments and how many of them can still be compressed, if counted.
     pub(crate) live: HashMap<SegmentId, (u64, u64)>,
-    /// The runs with frames in a segment that its directory does not list, where that was asked.
-    unlisted: HashMap<SegmentId, BTreeSet<RunNo>>,
+    /// What segments have that their directories do not list, where that was asked.
+    pub(crate) unlisted: AllUnlisted,
     /// Whether segments were freed for which evictions may have been kept since.
     pub(crate) has_freed: bool,
     /// The most bytes a second that the holder of the lock writes.

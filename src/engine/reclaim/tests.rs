@@ -1,8 +1,8 @@
 //! What reclaiming remembers between its calls.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::reclaim::dead::Unlisted;
 use crate::env::{Scheduler, Steps};
 use crate::storage::MemoryStorage;
 use crate::{Compaction, NewRecord, Options, Outcome};
@@ -87,7 +87,10 @@ fn segments_of_evictions_are_read_once_for_runs_that_they_do_not_list() {
     };
     reclaimer.compacting.lock().unlisted.clear();
     let (first, second) = (pass(), pass());
-    let unlisted = reclaimer.compacting.lock().unlisted.clone();
-    assert!(unlisted.len() > 1 && unlisted.values().all(BTreeSet::is_empty), "{unlisted:?}");
+    let unlisted = core::mem::take(&mut reclaimer.compacting.lock().unlisted);
+    assert!(
+        unlisted.len() > 1 && unlisted.values().all(|one| *one == Unlisted::default()),
+        "{unlisted:?}"
+    );
     assert!(second + unlisted.len() as u64 * (48 << 10) < first, "{first} {second}");
 }

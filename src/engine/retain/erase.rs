@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::engine::compact::{Attempt, Goal};
 use crate::engine::read::documents::document_ids;
 use crate::engine::reclaim::Compacting;
+use crate::engine::reclaim::dead::may_hide;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
-use crate::engine::state::segment::Segment;
+use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::batch::{Batch, Expected};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::segments::directory_builder::DirectoryBuilder;
@@ -107,12 +108,12 @@ impl Retainer {
         compacting.rate = Rate::Unlimited;
         {
             let mut state = self.log.state.lock();
-            if erasing.is_in_tail(&state.tail.builder) {
+            if erasing.is_in_tail(&state.tail.builder) || state.tail.segment.is(Mark::Hiding) {
                 self.log.roll(&mut state)?;
             }
         }
         self.checkpoints.cover_seals()?;
-        let (doubtful, found) = self.remains(erasing)?;
+        let (doubtful, found) = self.remains(&mut compacting, erasing)?;
         let mut refused = Vec::new();
         for &id in doubtful.iter().chain(&found) {
             match self.vacate(&mut compacting, id) {
@@ -132,7 +133,11 @@ impl Retainer {
 
     /// The segments that may have bytes of the erased run or document without knowing its name, and
     /// those that know it.
-    fn remains(&self, erasing: &Erasing) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
+    fn remains(
+        &self,
+        compacting: &mut Compacting,
+        erasing: &Erasing,
+    ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
         let (mut doubtful, mut found) = (Vec::new(), Vec::new());
         for segment in catalog.segments() {
@@ -140,10 +145,15 @@ impl Retainer {
                 return Err(Error::Closed);
             }
             let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
-            if erasing.is_in(segment)? {
-                found.push(segment.id());
-            } else if is_behind || segment.directory_damage().is_some() {
-                doubtful.push(segment.id());
+            let read = erasing.is_in(segment).and_then(|is_in| {
+                let hides = is_in || is_behind || may_hide(segment, &mut compacting.unlisted)?;
+                Ok((is_in, hides))
+            });
+            // One that cannot be read may have anything.
+            match compacting.unless_unread(segment.id(), read)? {
+                Some((true, _)) => found.push(segment.id()),
+                Some((false, false)) => {}
+                Some((false, true)) | None => doubtful.push(segment.id()),
             }
         }
         Ok((doubtful, found))

@@ -369,6 +369,11 @@ fn note(
     }
 }
 
+/// Whether a frame has something of a run besides its name.
+pub(crate) fn is_of_run(header: &FrameHeader) -> bool {
+    header.run_no != RunNo(0) && !matches!(header.kind, FrameKind::Bind | FrameKind::Commit)
+}
+
 /// All frames of a sealed segment below its end, damaged or not.
 pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
     let is_below = |lexed: &&Lexed| lexed.header.position.offset < end;

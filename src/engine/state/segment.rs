@@ -57,6 +57,8 @@ pub(crate) enum Mark {
     Erased = 4,
     /// Its whole extent was allocated since the store was opened.
     Allocated = 8,
+    /// Recovery found more in front of its end than its directory will list.
+    Hiding = 16,
 }
 
 /// A checked directory.
@@ -281,8 +283,7 @@ impl Segment {
         let odd = |damage| Error::corrupt(Place::Extent { extent: self.extent }, damage);
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
         let header = SegmentHeader::decode(&bytes).map_err(odd)?;
-        let is_own = header.key == self.key;
-        if is_own { Ok(header) } else { Err(odd(Damage::Misplaced)) }
+        if header.key == self.key { Ok(header) } else { Err(odd(Damage::Misplaced)) }
     }
 
     /// Whether the segment's own header is there and whole.
@@ -350,8 +351,7 @@ impl Segment {
 
     /// Counts the holders of bytes of the view that were handed out.
     pub(crate) fn lent(&self) -> &LentRange {
-        let extent = self.at..self.at + self.extent_size.bytes();
-        self.lent.get_or_init(|| self.disk.lendable(extent))
+        self.lent.get_or_init(|| self.disk.lendable(self.at..self.at + self.extent_size.bytes()))
     }
 
     /// These bytes of the view; empty without a view.
@@ -388,7 +388,7 @@ impl Segment {
     }
 
     /// The bytes at `offset` of the segment, from the view if there is one.
-    fn read(&self, offset: u32, len: usize) -> Result<Cow<'_, [u8]>> {
+    pub(crate) fn read(&self, offset: u32, len: usize) -> Result<Cow<'_, [u8]>> {
         let end = u64::from(offset) + len as u64;
         if end > self.extent_size.bytes() {
             let max = self.extent_size.bytes();
