@@ -269,7 +269,7 @@ impl RunLog {
     /// It copies the segments that had records of the run, and takes as long as that. Extents that
     /// still have readers keep their bytes until the readers drop them: [`Erased::pinned_extents`]
     /// counts these extents, and the next call of [`RunLog::reclaim`] frees them.
-    /// The first erasure after an opening also looks at the frames, unless the directories
+    /// The first erasure after an opening also looks at the headers of frames, unless the directories
     /// show that the segments have no others than those of known runs.
     ///
     /// # Durability

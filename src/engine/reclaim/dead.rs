@@ -5,13 +5,14 @@
 //! such frames, so its outputs have none. What only a lost frame could tell keeps no segment: its
 //! bytes cannot be read. They are in the file nevertheless, which an erasure must know.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::state::scan::{Item, is_of_run, lex};
 use crate::engine::state::segment::Segment;
-use crate::error::Result;
+use crate::error::{Result, unless_damaged};
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::frame_len;
+use crate::format::frames::frame::{FRAME_HEADER_LEN, frame_len};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameHeader};
 use crate::gc;
@@ -28,6 +29,9 @@ pub(crate) struct Unlisted {
 
 /// What segments do not list, where that was asked.
 pub(crate) type AllUnlisted = HashMap<SegmentId, Unlisted>;
+
+/// How many bytes are read at a time in search of headers of frames.
+const WINDOW: u32 = 4 << 10;
 
 /// Whether all runs of a segment are deleted, and no run was missed because of damage.
 pub(super) fn is_dead(
@@ -84,11 +88,14 @@ type Seen = BTreeMap<RunNo, (u64, bool)>;
 
 fn find_unlisted(segment: &Segment, end: u32, listed: u64) -> Result<Unlisted> {
     let (mut seen, mut has_lost) = (Seen::new(), false);
-    for item in lex(&segment.read_all()?, segment.frames()) {
-        match item {
-            _ if item.offset() >= end => break,
-            Item::Frame(lexed) => see(&mut seen, &lexed.header),
-            Item::Gap { blank, .. } => has_lost |= !blank,
+    if !see_headers(segment, end, &mut seen)? {
+        seen.clear();
+        for item in lex(&segment.read_all()?, segment.frames()) {
+            match item {
+                _ if item.offset() >= end => break,
+                Item::Frame(lexed) => see(&mut seen, &lexed.header),
+                Item::Gap { blank, .. } => has_lost |= !blank,
+            }
         }
     }
     segment.in_directory(|directory| {
@@ -109,6 +116,27 @@ fn see(seen: &mut Seen, header: &FrameHeader) {
     let (bytes, has_contents) = seen.entry(header.run_no).or_default();
     *bytes = bytes.saturating_add(header.frame_len() as u64);
     *has_contents |= is_of_run(header);
+}
+
+/// Sees the frames up to the end of a segment by their headers; returns whether that is all there
+/// is. Then no payload was looked at.
+fn see_headers(segment: &Segment, end: u32, seen: &mut Seen) -> Result<bool> {
+    let (mut at, mut from, mut window) = (SEGMENT_HEADER_LEN, 0, Cow::from(&[][..]));
+    while at < end {
+        let mut bytes = window.get((at - from) as usize..).unwrap_or_default();
+        if bytes.len() < FRAME_HEADER_LEN {
+            let len = WINDOW.min(end - at) as usize;
+            let Some(read) = unless_damaged(segment.read(at, len))? else { return Ok(false) };
+            (from, window) = (at, read);
+            bytes = &window;
+        }
+        let Ok(header) = FrameHeader::decode_with(bytes, segment.frames(), at) else {
+            return Ok(false);
+        };
+        see(seen, &header);
+        at = at.saturating_add(u32::try_from(header.frame_len()).unwrap_or(u32::MAX));
+    }
+    Ok(at == end)
 }
 
 /// Whether a segment has only whole frames up to its end.

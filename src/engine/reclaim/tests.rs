@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::reclaim::dead::Unlisted;
+use crate::engine::reclaim::dead::{AllUnlisted, Unlisted, is_dead};
 use crate::env::{Scheduler, Steps};
 use crate::storage::MemoryStorage;
 use crate::{Compaction, NewRecord, Options, Outcome};
@@ -93,4 +93,29 @@ fn segments_of_evictions_are_read_once_for_runs_that_they_do_not_list() {
         "{unlisted:?}"
     );
     assert!(second + unlisted.len() as u64 * (48 << 10) < first, "{first} {second}");
+}
+
+/// Whether they are dead is asked under the lock on compaction.
+#[test]
+fn of_a_whole_segment_no_payload_is_read_to_know_its_runs() {
+    let extent = 1 << 20;
+    let options = Options::new().extent_size(extent).background(false).index(false);
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    for number in 0..80 {
+        let key = format!("key-{number}");
+        for value in [b"1".as_slice(), &[7; 30_000]] {
+            let _ = log.docs().put("space", &key, &NewRecord::new(value)).unwrap();
+        }
+    }
+    log.checkpoint().unwrap();
+    let state = log.log().state.lock();
+    let segments = state.catalog.segments();
+    assert!(segments.len() > 1);
+    for segment in segments {
+        let bytes = || log.engine().log.disk.counters().bytes_read;
+        let (before, mut known) = (bytes(), AllUnlisted::new());
+        assert!(is_dead(segment, |_| true, &mut known).unwrap());
+        assert_eq!(known.len(), 1, "it has evictions");
+        assert!(bytes() - before < extent / 2, "{} bytes", bytes() - before);
+    }
 }
