@@ -230,6 +230,26 @@ fn frames_that_a_directory_lists_can_be_lost_without_a_doubt_about_others() {
     assert!(matches!(log.erase_run("never"), Err(Error::RunNotFound { .. })));
 }
 
+/// Documents are written in batches and evicted: of the frames for that no directory tells.
+#[test]
+fn an_erasure_reads_no_payload_of_segments_that_are_whole() {
+    let (storage, extent) = (Arc::new(MemoryStorage::new()), 1 << 20);
+    let options = options(SpaceReturn::Keep).extent_size(extent).index(false);
+    let log = options.create_storage(storage).unwrap();
+    for number in 0..80 {
+        put(&log, &format!("key {number}"), b"small");
+        put(&log, &format!("key {number}"), &[7; 30_000]);
+    }
+    log.checkpoint().unwrap();
+    let segments = log.stats().unwrap().sealed_segments;
+    let read = || log.stats().unwrap().io.bytes_read;
+    for most in [segments * extent / 2, extent / 8] {
+        let before = read();
+        let _ = log.docs().erase("space", "never").unwrap();
+        assert!(segments > 1 && read() - before < most, "{} of {most}", read() - before);
+    }
+}
+
 /// Loses power in front of the record of these bytes: what was written behind it is stored, and no
 /// sync has returned since.
 fn lose_power_at(disk: &SimDisk, payload: &[u8]) {

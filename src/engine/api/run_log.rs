@@ -269,21 +269,17 @@ impl RunLog {
     /// It copies the segments that had records of the run, and takes as long as that. Extents that
     /// still have readers keep their bytes until the readers drop them: [`Erased::pinned_extents`]
     /// counts these extents, and the next call of [`RunLog::reclaim`] frees them.
-    /// The first erasure after an opening also looks at the headers of frames, unless the directories
-    /// show that the segments have no others than those of known runs.
+    /// The first erasure after an opening may also look at the headers of all frames.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
     /// Those of [`RunLog::delete_run`]; [`Error::Corrupt`] if a segment with records of the run is
-    /// damaged, since a copy would hide what is missing, or if one may have such records because
-    /// damage took what names them; [`Error::DiskFull`]; [`Error::Closed`] if the store is closed
-    /// meanwhile. The run is deleted then, but bytes remain: call it again to continue. That works
-    /// for every deleted run of which bytes remain.
-    ///
-    /// [`Error::Corrupt`] names the segment, and everything that is not in such a segment is erased
-    /// nevertheless. After [`Error::RunNotFound`] the file has no byte of a run of that name.
+    /// damaged, since a copy would hide what is missing, or may have some that lost their name;
+    /// [`Error::DiskFull`]; [`Error::Closed`] if the store is closed meanwhile. The run is deleted
+    /// then, but bytes remain, after damage only in such segments: call it again to continue. That
+    /// works for every deleted run; after [`Error::RunNotFound`] no byte of the name's runs remains.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
         let erased = self.engine().retainer.erase(run.into());
         let (bytes, pinned_extents) = self.log().told(erased, Durability::Disk)?;

@@ -272,6 +272,9 @@ fn read_current(disk: &Disk, pointed: bool, base: &mut Base) -> Result<AreaConte
 /// superblock was written. Then records of the manifest are lost, since a segment gets frames only
 /// once its record is durable (O4). Earlier contents of a sealed segment's extent were retired
 /// before a superblock that says so.
+///
+/// A free extent, or one of the index, of which the disk cannot read the head has no record. It is
+/// left out unless the manifest is in doubt, since it might have been the one that tells.
 fn check_heads(
     disk: &Disk,
     base: &mut Base,
@@ -298,7 +301,11 @@ fn check_heads(
             _ => (None, false),
         };
         let at = size.offset_of(extent);
-        let head = disk.read_padded(at, SEGMENT_HEADER_LEN as usize + FRAME_HEADER_LEN)?;
+        let head = match disk.read_padded(at, SEGMENT_HEADER_LEN as usize + FRAME_HEADER_LEN) {
+            // A manifest without a sign of a loss is believed without asking this extent.
+            Err(Error::Io { .. }) if !is_log && !base.is_doubtful(report) => continue,
+            head => head?,
+        };
         let found = base.header_in(&head).map(|header| header.key);
         if let Some(key) = found.filter(|key| Some(*key) != owner)
             && key.id >= base.superblock.next_segment
@@ -316,6 +323,15 @@ fn check_heads(
     let place = |extent| Corruption::new(Place::Extent { extent }, Damage::Missing);
     report.damaged.extend(missing.into_iter().map(place));
     Ok(false)
+}
+
+impl Base {
+    /// Whether there is a sign that a newer manifest was lost: a damaged superblock, or something
+    /// behind the last batch.
+    pub(crate) fn is_doubtful(&self, report: &RecoveryReport) -> bool {
+        let of_superblock = |one: &Corruption| matches!(one.place, Place::Superblock { .. });
+        !self.behind.is_empty() || report.damaged.iter().any(of_superblock)
+    }
 }
 
 /// The area that the superblock points to.

@@ -1,6 +1,7 @@
 //! What the segments have, before anything is read for good: which runs there are and were, how
 //! they are called, how many frames each has, what was deleted, and what is damaged.
 
+use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 
 use crate::engine::salvage::locate::{Found, Located};
@@ -54,7 +55,8 @@ pub(crate) struct Census {
     pub(crate) spans: Vec<Option<(RunNo, RunNo)>>,
     /// The segments with evictions.
     pub(crate) evictions_in: Vec<usize>,
-    /// Places in the file, and their lengths, where frames were and can no longer be read.
+    /// Places in the file, and their lengths, where frames were and can no longer be read. What the
+    /// disk cannot read may be a part of a frame.
     pub(crate) gaps: Vec<(u64, u64)>,
     /// Evictions that cannot be read.
     pub(crate) lost_evictions: u64,
@@ -154,7 +156,7 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
     for at in order {
         let Some(found) = located.segments.get(at) else { continue };
         let contents = Contents::read(located, found, &mut census.floor)?;
-        census.count(at, found, &contents);
+        census.count(located, at, found, &contents);
     }
     census.evictions_in.sort_unstable();
     census.gaps.sort_unstable();
@@ -162,7 +164,7 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
 }
 
 impl Census {
-    fn count(&mut self, at: usize, found: &Found, contents: &Contents) {
+    fn count(&mut self, located: &Located, at: usize, found: &Found, contents: &Contents) {
         let is_live = !found.retired;
         let mut span: Option<(RunNo, RunNo)> = None;
         let directory = contents.directory();
@@ -217,8 +219,17 @@ impl Census {
         }
         if is_live {
             let gaps = contents.gaps(found.end.is_some());
+            let place = |(from, to)| (found.at + u64::from(from), u64::from(to - from));
+            let gaps: Vec<_> = gaps.map(place).collect();
+            let is_in_gap = |range: &Range<u64>| {
+                gaps.iter().any(|(at, len)| *at <= range.start && range.end <= at + len)
+            };
+            let end = found.at + u64::from(contents.end).min(contents.bytes.len() as u64);
+            let mut unread = located.around.unread_in(&(found.at..end));
+            unread.retain(|range| !is_in_gap(range));
             self.gaps
-                .extend(gaps.map(|(from, to)| (found.at + u64::from(from), u64::from(to - from))));
+                .extend(unread.into_iter().map(|range| (range.start, range.end - range.start)));
+            self.gaps.extend(gaps);
             self.note_uncommitted(contents);
         }
     }

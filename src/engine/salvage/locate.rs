@@ -2,8 +2,10 @@
 //! headers of segments; and where a header is lost, by the frames themselves.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::engine::open::front_matter::{Access, identify, read_base, read_slots};
+use crate::engine::salvage::around::Around;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
@@ -40,7 +42,9 @@ pub(crate) struct Found {
 /// What was found in front of the frames.
 #[derive(Debug)]
 pub(crate) struct Located {
+    /// Shows zeros in the place of what cannot be read.
     pub(crate) disk: Disk,
+    pub(crate) around: Arc<Around>,
     pub(crate) extent_size: ExtentSize,
     /// Whether the file still says how large its extents are.
     pub(crate) is_size_known: bool,
@@ -59,13 +63,27 @@ pub(crate) struct Located {
 /// # Errors
 /// [`Error::UnsupportedVersion`], [`Error::UnsupportedFeatures`], [`Error::NotAStore`] if nothing
 /// shows that the file was a store, and [`Error::Truncated`].
-pub(crate) fn locate(disk: Disk) -> Result<Located> {
+pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
     let mut report = RecoveryReport::default();
     let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-    match read_base(&disk, &mut report, Access { to_write: false, salvages: &refuse }) {
+    let access = Access { to_write: false, salvages: &refuse };
+    let disk = Disk::without_views(Arc::<Around>::clone(around));
+    let mut base = read_base(plain, &mut report, access);
+    if matches!(base, Err(Error::Io { .. })) {
+        report = RecoveryReport::default();
+        base = read_base(&disk, &mut report, access);
+        // The head of an extent that could not be read may be that of a segment of which a newer
+        // manifest tells.
+        let has_unread_heads = !around.unread_in(&(EXTENTS_AT..u64::MAX)).is_empty();
+        if has_unread_heads && base.as_ref().is_ok_and(|base| base.is_doubtful(&report)) {
+            base = refuse().and(base);
+        }
+    }
+    match base {
         Ok(base) => {
             let mut located = Located {
                 disk,
+                around: Arc::clone(around),
                 extent_size: base.extent_size,
                 is_size_known: true,
                 segments: Vec::new(),
@@ -79,13 +97,15 @@ pub(crate) fn locate(disk: Disk) -> Result<Located> {
             }
             Ok(located)
         }
-        Err(Error::Corrupt(_) | Error::NotAStore { .. }) => without_manifest(disk, report.damaged),
+        Err(Error::Corrupt(_) | Error::NotAStore { .. }) => {
+            without_manifest(disk, around, report.damaged)
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Looks for the segments in all extents.
-fn without_manifest(disk: Disk, damaged: Vec<Corruption>) -> Result<Located> {
+fn without_manifest(disk: Disk, around: &Arc<Around>, damaged: Vec<Corruption>) -> Result<Located> {
     let page = disk.read_padded(0, PAGE_LEN)?;
     let mut report = RecoveryReport { damaged, ..RecoveryReport::default() };
     let mut again = RecoveryReport::default();
@@ -116,6 +136,7 @@ fn without_manifest(disk: Disk, damaged: Vec<Corruption>) -> Result<Located> {
     };
     let mut located = Located {
         disk,
+        around: Arc::clone(around),
         extent_size,
         is_size_known,
         segments: Vec::new(),
@@ -126,6 +147,9 @@ fn without_manifest(disk: Disk, damaged: Vec<Corruption>) -> Result<Located> {
     };
     located.search(uuid)?;
     if located.segments.is_empty() && !is_size_known {
+        if let Some(error) = around.first_failure() {
+            return Err(error);
+        }
         let found = page.into_iter().take(16).collect();
         return Err(Error::NotAStore { found, len: located.disk.len()? });
     }

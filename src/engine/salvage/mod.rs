@@ -1,6 +1,6 @@
 //! Reading everything that can still be read out of a damaged store into a new one.
 //!
-//! 1. [`locate`] finds the segments.
+//! 1. [`locate`] finds the segments. From then on what the disk cannot read is zeros ([`around`]).
 //! 2. [`census`] reads each of them once: which runs there are, and which were deleted.
 //! 3. [`refill`] writes run after run into the new store; [`gather`] finds the frames of some runs
 //!    at a time, and reads them.
@@ -9,6 +9,7 @@
 //! several segments with the same record count, and the manifest is needed only to know that a
 //! segment no longer counts.
 
+mod around;
 mod census;
 mod gather;
 mod kept;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use crate::engine::api::run_log::RunLog;
 use crate::engine::open::create::write_store;
 use crate::engine::reader::only_reading::OnlyReading;
+use crate::engine::salvage::around::Around;
 use crate::engine::salvage::census::take_census;
 use crate::engine::salvage::kept::Kept;
 use crate::engine::salvage::locate::{Located, locate};
@@ -76,7 +78,8 @@ use crate::format::frames::block::MAX_RECORD;
 /// damaged store open for writing, where the system tells; [`Error::NotAStore`] if nothing in the
 /// file shows that it was a store; [`Error::UnsupportedVersion`] and
 /// [`Error::UnsupportedFeatures`]; [`Error::NeedsFeature`] if records are compressed and the
-/// program lacks the codec; [`Error::DiskFull`]. After an error there is no new file.
+/// program lacks the codec; [`Error::DiskFull`]; [`Error::Io`], but not for places of a medium that
+/// cannot be read while others can. After an error there is no new file.
 pub fn salvage(broken: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<SalvageReport> {
     let (broken, out) = (broken.as_ref(), out.as_ref());
     let source = FileStorage::open_to_read(broken)?;
@@ -103,7 +106,9 @@ pub fn salvage_storage(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Resul
 }
 
 fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<SalvageReport> {
-    let located = locate(Disk::without_views(Arc::new(OnlyReading(broken))))?;
+    let broken: Arc<dyn Storage> = Arc::new(OnlyReading(broken));
+    let around = Arc::new(Around::new(Arc::clone(&broken)));
+    let located = locate(&Disk::without_views(broken), &around)?;
     let census = take_census(&located)?;
     let options = options_for(&located);
     write_store(&*out, &options)?;

@@ -116,8 +116,8 @@ pub enum Missing {
         /// How many.
         count: u64,
     },
-    /// Bytes of a segment that are no frames: whatever was there is lost, also what nothing else in
-    /// the file tells of.
+    /// Bytes of a segment that are no frames, or that the disk cannot read: whatever was there is
+    /// lost, also what nothing else in the file tells of.
     Bytes {
         /// Where they are in the damaged file.
         offset: u64,

@@ -1,0 +1,208 @@
+//! A sector that the disk cannot read costs what is in it, and no more.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+use runlog::format::segments::segment::SegmentHeader;
+use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
+use runlog::salvaged::{Doubt, Missing};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Compaction, Error, IoAction, NewRecord, Options, Outcome, Reader, ReaderOptions, RunQuery,
+    SalvageReport, salvage_storage,
+};
+use runlog_sim::SimDisk;
+
+use super::support::frames::{EXTENT, frames_in};
+
+const SECTOR: u64 = 512;
+
+fn options() -> Options {
+    let manual = Compaction::new().automatic(false);
+    Options::new().extent_size(EXTENT as u64).background(false).compaction(manual)
+}
+
+fn payload(number: u64) -> Vec<u8> {
+    format!("record {number:04} ").repeat(60).into_bytes()
+}
+
+/// A store with an index, free extents, deleted runs, documents, and a tail; and how many records
+/// and documents it has.
+fn store() -> (Vec<u8>, u64) {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..3 {
+        let gone = log.start_run("agent", &format!("gone {number}"), ()).unwrap();
+        (0..9).for_each(|_| drop(gone.append(&[number; 7000]).unwrap()));
+        let _ = gone.end(&Outcome::completed()).unwrap();
+    }
+    let mut count = 0..;
+    for number in 0..12 {
+        let run = log.start_run("agent", &format!("run {number}"), ()).unwrap();
+        count.by_ref().take(9).for_each(|number| drop(run.append(&payload(number)).unwrap()));
+        if number < 9 {
+            let _ = run.end(&Outcome::completed()).unwrap();
+        }
+        let value = payload(count.next().unwrap());
+        let _ = log.docs().put("space", &format!("key {number}"), &NewRecord::new(&value)).unwrap();
+    }
+    log.checkpoint().unwrap();
+    for number in 0..3 {
+        log.delete_run(format!("gone {number}").as_str()).unwrap();
+    }
+    log.reclaim().unwrap();
+    assert!(log.stats().unwrap().free_extents > 1 && log.stats().unwrap().index_extents > 0);
+    let image = disk.image();
+    drop(log);
+    (image, count.start)
+}
+
+/// The numbers of the records and documents that a store answers.
+fn numbers(image: &[u8]) -> BTreeSet<u64> {
+    let reader = ReaderOptions::new();
+    let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    answered(&reader.open_storage(storage).unwrap())
+}
+
+fn number(payload: &[u8]) -> Option<u64> {
+    std::str::from_utf8(payload.strip_prefix(b"record ")?.get(..4)?).unwrap().parse().ok()
+}
+
+fn answered(reader: &Reader) -> BTreeSet<u64> {
+    let mut all = BTreeSet::new();
+    for run in reader.runs(&RunQuery::new()) {
+        let run = run.unwrap();
+        let records = reader.trace((&run.agent, &run.run)).into_iter().flatten();
+        all.extend(records.flatten().filter_map(|record| number(record.payload())));
+    }
+    for space in ["space", "salvaged"] {
+        for key in reader.docs().list(space, "", None, 1000).unwrap().documents {
+            let found = reader.docs().get(space, &key.key);
+            all.extend(found.ok().flatten().and_then(|found| number(found.payload())));
+        }
+    }
+    all
+}
+
+fn with_bad(image: &[u8], sector: &Range<u64>) -> SimDisk {
+    let disk = SimDisk::untracked(image.to_vec());
+    disk.fail_reads_in(sector.clone(), ErrorKind::Other);
+    disk
+}
+
+fn salvaged(disk: &SimDisk) -> runlog::Result<(SalvageReport, Vec<u8>)> {
+    let out = Arc::new(MemoryStorage::new());
+    let report = salvage_storage(Arc::new(disk.clone()), out.clone())?;
+    Ok((report, out.to_bytes()))
+}
+
+/// The numbers of the records of which a copy has no byte in a range.
+fn outside(image: &[u8], range: &Range<u64>) -> BTreeSet<u64> {
+    let segments = (0..).map(|segment| frames_in(image, segment)).take_while(|all| !all.is_empty());
+    let is_outside =
+        |at: &Range<usize>| at.end as u64 <= range.start || range.end <= at.start as u64;
+    let frames = segments.flatten().map(|(at, _)| at).filter(is_outside);
+    let found = frames.filter_map(|at| {
+        let frame = &image[at];
+        let start = frame.windows(7).position(|part| part == b"record ")?;
+        number(&frame[start..])
+    });
+    found.collect()
+}
+
+fn sectors(image: &[u8]) -> impl Iterator<Item = Range<u64>> {
+    (0..image.len() as u64 / SECTOR).map(|sector| sector * SECTOR..(sector + 1) * SECTOR)
+}
+
+#[test]
+fn salvage_reads_around_any_sector_that_cannot_be_read() {
+    let (image, count) = store();
+    assert_eq!(numbers(&image), (0..count).collect());
+    for bad in sectors(&image) {
+        let (report, out) = salvaged(&with_bad(&image, &bad)).unwrap();
+        let (found, whole) = (numbers(&out), outside(&image, &bad));
+        assert!(found.is_superset(&whole), "{bad:?}: {:?}", whole.difference(&found));
+        if found.len() as u64 != count {
+            let is_told = |missing: &Missing| match missing {
+                Missing::Bytes { offset, len } => *offset < bad.end && bad.start < offset + len,
+                _ => false,
+            };
+            assert!(report.missing.iter().any(is_told), "{bad:?}: {report:?}");
+        }
+        if bad.start >= EXTENTS_AT {
+            assert!(report.has_manifest && !report.doubts.contains(&Doubt::NoManifest), "{bad:?}");
+        }
+    }
+    let nothing = with_bad(&image, &(0..image.len() as u64));
+    assert!(matches!(salvaged(&nothing), Err(Error::Io { .. })));
+}
+
+/// The index and free extents have no record.
+#[test]
+fn a_store_opens_unless_a_record_or_the_manifest_cannot_be_read() {
+    let (image, count) = store();
+    let has_frames = |at: u64| {
+        let extent = usize::try_from((at - EXTENTS_AT) / EXTENT as u64).unwrap();
+        let start = usize::try_from(EXTENTS_AT).unwrap() + extent * EXTENT;
+        SegmentHeader::decode(&image[start..]).is_ok()
+    };
+    let mut refused = BTreeSet::new();
+    for bad in sectors(&image) {
+        let may_refuse = bad.start < EXTENTS_AT || has_frames(bad.start);
+        let disk = Arc::new(with_bad(&image, &bad));
+        let all = outside(&image, &bad);
+        let reader = ReaderOptions::new().open_storage(disk.clone());
+        match reader {
+            Ok(reader) => assert!(answered(&reader).is_superset(&all), "{bad:?}"),
+            Err(error) => assert!(may_refuse && names(&error, &bad), "{bad:?}: {error:?}"),
+        }
+        match options().open_storage(disk) {
+            Ok(log) if !may_refuse => {
+                log.checkpoint().unwrap();
+                let run = log.start_run("agent", "more", ()).unwrap();
+                (0..20).for_each(|_| drop(run.append(&[7; 7000]).unwrap()));
+                assert_eq!(log.docs().list("space", "", None, 99).unwrap().documents.len(), 12);
+                log.close().unwrap();
+            }
+            Ok(_) => {}
+            Err(error) => {
+                assert!(may_refuse && names(&error, &bad), "{bad:?}: {error:?}");
+                refused.insert(bad.start);
+            }
+        }
+    }
+    assert!(refused.len() > 2 && count > 99, "{refused:?}");
+}
+
+/// The extent may be that of a segment of which the lost superblock tells.
+#[test]
+fn a_free_extent_must_be_read_if_a_superblock_is_damaged() {
+    let (mut image, count) = store();
+    let first = usize::try_from(EXTENTS_AT).unwrap();
+    let mut starts = (first..image.len()).step_by(EXTENT);
+    let is_free = |at: &usize| image[*at..][..EXTENT].iter().all(|byte| *byte == 0);
+    let free = starts.find(is_free).unwrap() as u64;
+    let bad = free..free + SECTOR;
+    for slot in 0..2 {
+        let at = usize::try_from(SUPERBLOCK_AT + slot * PAGE + 40).unwrap();
+        image[at] ^= 1;
+        let disk = Arc::new(with_bad(&image, &bad));
+        for opened in [
+            options().open_storage(disk.clone()).map(drop),
+            ReaderOptions::new().open_storage(disk.clone()).map(drop),
+        ] {
+            assert!(names(&opened.unwrap_err(), &bad), "{slot}");
+        }
+        let (report, out) = salvaged(&disk).unwrap();
+        assert!(!report.has_manifest, "{slot}");
+        assert!(numbers(&out).is_superset(&(0..count).collect()), "{slot}");
+        image[at] ^= 1;
+    }
+}
+
+/// Whether an error says that a read of this sector failed.
+fn names(error: &Error, bad: &Range<u64>) -> bool {
+    matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)
+}
