@@ -236,9 +236,9 @@ fn an_erasure_reads_no_payload_of_segments_that_are_whole() {
     let (storage, extent) = (Arc::new(MemoryStorage::new()), 1 << 20);
     let options = options(SpaceReturn::Keep).extent_size(extent).index(false);
     let log = options.create_storage(storage).unwrap();
-    for number in 0..80 {
+    for number in 0..160 {
         put(&log, &format!("key {number}"), b"small");
-        put(&log, &format!("key {number}"), &[7; 30_000]);
+        put(&log, &format!("key {number}"), &[7; 15_000]);
     }
     log.checkpoint().unwrap();
     let segments = log.stats().unwrap().sealed_segments;

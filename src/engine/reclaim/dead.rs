@@ -6,6 +6,7 @@
 //! bytes cannot be read. They are in the file nevertheless, which an erasure must know.
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::state::scan::{Item, is_of_run, lex};
@@ -65,10 +66,10 @@ fn unlisted<'k>(segment: &Segment, known: &'k mut AllUnlisted) -> Result<Option<
     if is_copied || listed == u64::from(end) {
         return Ok(None);
     }
-    if !known.contains_key(&segment.id()) {
-        known.insert(segment.id(), find_unlisted(segment, end, listed)?);
-    }
-    Ok(known.get(&segment.id()))
+    Ok(Some(match known.entry(segment.id()) {
+        Entry::Occupied(found) => found.into_mut(),
+        Entry::Vacant(place) => place.insert(find_unlisted(segment, end, listed)?),
+    }))
 }
 
 /// Where a segment ends if it has nothing but the frames that its directory lists: each run has one

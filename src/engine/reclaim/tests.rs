@@ -101,9 +101,9 @@ fn of_a_whole_segment_no_payload_is_read_to_know_its_runs() {
     let extent = 1 << 20;
     let options = Options::new().extent_size(extent).background(false).index(false);
     let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
-    for number in 0..80 {
+    for number in 0..160 {
         let key = format!("key-{number}");
-        for value in [b"1".as_slice(), &[7; 30_000]] {
+        for value in [b"1".as_slice(), &[7; 15_000]] {
             let _ = log.docs().put("space", &key, &NewRecord::new(value)).unwrap();
         }
     }
