@@ -215,23 +215,21 @@ impl StorageBackend for RedbBackend {
         let size = self.0.space.setup.extent_size.bytes();
         let keep = usize::try_from(len.div_ceil(size)).unwrap_or(usize::MAX);
         let mut allocator = self.0.space.allocator.lock();
-        let mut freed = Vec::new();
-        while state.map.len() > keep
-            && let Some(extent) = state.map.pop()
-        {
-            if state.map.len() < state.published.0 {
-                freed.push(Change::Free { extent });
-            } else {
-                allocator.let_go(extent);
-            }
-        }
-        state.len = len;
+        let published = state.published.0;
+        let behind = state.map.get(keep..published).unwrap_or_default().iter().rev();
+        let mut freed: Vec<_> = behind.map(|&extent| Change::Free { extent }).collect();
         if !freed.is_empty() {
             freed.push(Change::IndexLen { len });
-            state.published = (state.map.len(), len);
             // Synced at once, so that the extents can be reused.
             allocator.commit_durably(&freed).map_err(plain)?;
+            state.published = (keep, len);
         }
+        // Nothing is shorter before the manifest says so.
+        for &extent in state.map.iter().skip(keep.max(published)) {
+            allocator.let_go(extent);
+        }
+        state.map.truncate(keep);
+        state.len = len;
         Ok(())
     }
 
