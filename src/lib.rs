@@ -171,7 +171,7 @@ pub use engine::values::usage::{AgentUsage, Taken, Usage};
 pub use engine::values::{Allow, Metadata, Outcome, RunMetadata, RunOutcome};
 pub use engine::verify::VerifyReport;
 pub use engine::write::batch::{Batch, Committed, Expected};
-pub use engine::write::ticket::{Appended, Pending, Ticket};
+pub use engine::write::ticket::{Appended, HeldWakes, Pending, Ticket};
 pub use error::{Corruption, Damage, Error, IoAction, Owner, Place, Result, Sized as SizedThing};
 pub use gc::{Limits, Protection, Retention, Rule};
 pub use types::{

@@ -9,7 +9,7 @@ use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::io::ErrorKind;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
 use std::thread;
@@ -286,32 +286,132 @@ fn any_number_of_tasks_that_append_when_they_are_woken_are_woken_one_after_the_o
     assert_eq!(log.run("run").unwrap().records, 3 * TASKS);
 }
 
+#[test]
+fn a_caller_that_holds_wakes_syncs_under_a_lock_that_a_waker_takes() {
+    let log = idle();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let lock = Arc::new(Mutex::new(()));
+    let told = await_with(&mut ticket, {
+        let (log, lock) = (log.clone(), Arc::clone(&lock));
+        move || {
+            drop(lock.lock().unwrap());
+            APPENDS(log)
+        }
+    });
+    let told = in_time(move || {
+        let _held = log.hold_wakes();
+        let _locked = lock.lock().unwrap();
+        log.sync().unwrap();
+        assert_eq!(told.try_recv(), Err(TryRecvError::Empty), "held");
+        told
+    });
+    assert_eq!(told.recv_timeout(NEVER), Ok(Some("appended")));
+    assert!(ticket.is_durable());
+}
+
+#[test]
+fn held_wakes_are_those_of_one_log_until_its_last_guard_is_dropped() {
+    let logs = [idle(), idle()];
+    let mut guards = [0, 0, 1, 1].map(|log: usize| Some(logs[log].hold_wakes()));
+    let mut tickets = Vec::new();
+    let told = logs.each_ref().map(|log| {
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let mut ticket = run.append(b"waited for").unwrap().ticket;
+        let told = await_with(&mut ticket, || ());
+        tickets.push(ticket);
+        log.sync().unwrap();
+        told
+    });
+    let mut drop_guard = |guard: usize| {
+        guards[guard] = None;
+        told.each_ref().map(|told| told.try_recv().is_ok())
+    };
+    assert_eq!(drop_guard(1), [false, false]);
+    assert_eq!(drop_guard(3), [false, false]);
+    assert_eq!(drop_guard(0), [true, false], "not the one of the last guard");
+    assert_eq!(drop_guard(2), [false, true]);
+}
+
+#[test]
+fn the_background_wakes_where_the_caller_must_not() {
+    let log = options().create_storage(Arc::new(SimDisk::new())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let _held = log.hold_wakes();
+    let told = await_with(&mut ticket, || thread::current().id());
+    log.sync().unwrap();
+    assert_ne!(told.recv_timeout(NEVER).unwrap(), thread::current().id());
+}
+
+/// Syncs under a lock that the waker of a task takes, once its thread ends.
+struct SyncsLate(RunLog, Arc<Mutex<()>>, Sender<()>);
+
+impl Drop for SyncsLate {
+    fn drop(&mut self) {
+        let _held = self.0.hold_wakes();
+        let _locked = self.1.lock().unwrap();
+        self.0.sync().unwrap();
+        self.2.send(()).unwrap();
+    }
+}
+
+thread_local! {
+    static SYNCS_LATE: RefCell<Option<SyncsLate>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_holds_wakes_until_its_very_end() {
+    let log = idle();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let lock = Arc::new(Mutex::new(()));
+    let told = await_with(&mut ticket, {
+        let lock = Arc::clone(&lock);
+        move || drop(lock.lock().unwrap())
+    });
+    let (to, synced) = channel();
+    in_time(move || {
+        let held = log.clone();
+        SYNCS_LATE.set(Some(SyncsLate(log, lock, to)));
+        // Notes that are made later are dropped earlier, if they are dropped at all.
+        drop(held.hold_wakes());
+    });
+    assert_eq!(synced.recv_timeout(NEVER), Ok(()));
+    assert_eq!(told.recv_timeout(NEVER), Ok(()));
+}
+
 thread_local! {
     /// A store that is closed when its thread ends.
     static KEPT: RefCell<Option<RunLog>> = const { RefCell::new(None) };
 }
 
-#[test]
-fn a_store_that_a_thread_keeps_is_closed_when_the_thread_ends() {
+/// Keeps a store for the end of a thread, after `last` was done with it there, and opens it again.
+fn closed_by_the_end_of_its_thread(options: &Options, last: fn(&RunLog)) -> RunLog {
     let disk = SimDisk::untracked(Vec::new());
-    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-    in_time(|| {
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    in_time(move || {
         KEPT.set(Some(log));
-        KEPT.with_borrow(|log| {
-            let log = log.as_ref().unwrap();
-            // It leads a sync.
-            let _ = log.start_run("agent", "run", ()).unwrap();
-            log.sync().unwrap();
-        });
+        KEPT.with_borrow(|log| last(log.as_ref().unwrap()));
     });
-    let opened = in_time(move || {
+    let options = options.clone();
+    in_time(move || {
         loop {
             // The thread may not be at its end yet.
-            match options().open_storage(Arc::new(SimDisk::untracked(disk.image()))) {
+            match options.open_storage(Arc::new(SimDisk::untracked(disk.image()))) {
                 Ok(log) if log.recovery_report().clean => break log,
                 _ => thread::yield_now(),
             }
         }
+    })
+}
+
+#[test]
+fn a_store_that_a_thread_keeps_is_closed_when_the_thread_ends() {
+    let opened = closed_by_the_end_of_its_thread(&options(), |log| {
+        // It leads a sync.
+        let _ = log.start_run("agent", "run", ()).unwrap();
+        log.sync().unwrap();
     });
     assert_eq!(opened.run("run").unwrap().records, 0);
 }

@@ -11,6 +11,8 @@
 //!   ready, and [`CommitQueue::wake_ready`] wakes them where the thread holds no lock.
 
 use core::cell::RefCell;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use std::collections::{BTreeMap, VecDeque};
@@ -187,11 +189,14 @@ impl CommitQueue {
         any
     }
 
-    /// Wakes all tasks that are ready. The caller holds no lock of the engine. Within a waker that
-    /// this calls it does nothing and returns false: so tasks that use the store when they are
-    /// woken are not woken within one another.
+    /// Wakes all tasks that are ready. The caller holds no lock of the engine. It does nothing and
+    /// returns false where this thread holds wakes, and within a waker that this calls: so tasks
+    /// that use the store when they are woken are not woken within one another.
     pub(crate) fn wake_ready(&self) -> bool {
-        let Some(_waking) = Waking::begin(self) else { return false };
+        if Quiet::is_begun(self) {
+            return false;
+        }
+        let _waking = Quiet::begin(self);
         self.owed.store(false, Ordering::Release);
         while let Some(waker) = self.take_ready() {
             locks::assert_none_held();
@@ -237,33 +242,78 @@ impl CommitQueue {
 }
 
 thread_local! {
-    /// The queues whose tasks this thread is waking: their addresses.
-    static WAKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// The queues of which this thread wakes no task.
+    static QUIET: RefCell<Notes> = const { RefCell::new(Notes::new()) };
 }
 
-/// That this thread is waking the tasks of a queue.
-struct Waking;
+/// The addresses of queues, each as often as it was noted. Mostly it is one, which needs no
+/// allocation. It has no destructor, so a thread has it until its very end.
+struct Notes {
+    first: usize,
+    /// How often `first` is noted here.
+    count: usize,
+    others: ManuallyDrop<Vec<usize>>,
+}
 
-impl Waking {
-    /// `None` within a waker that this thread calls for the same queue. A thread that ends, and
-    /// drops what it keeps of a store, may have lost its note of that: it only nests deeper.
-    fn begin(queue: &CommitQueue) -> Option<Self> {
-        let address = core::ptr::from_ref(queue).addr();
-        let is_new = WAKING.try_with(|waking| {
-            let mut waking = waking.borrow_mut();
-            let is_new = !waking.contains(&address);
-            waking.push(address);
-            is_new
-        });
-        let noted = Self;
-        is_new.unwrap_or(true).then_some(noted)
+impl Notes {
+    const fn new() -> Self {
+        Self { first: 0, count: 0, others: ManuallyDrop::new(Vec::new()) }
+    }
+
+    fn has(&self, queue: usize) -> bool {
+        self.count > 0 && self.first == queue || self.others.contains(&queue)
+    }
+
+    fn add(&mut self, queue: usize) {
+        if self.count == 0 || self.first == queue {
+            self.first = queue;
+            self.count += 1;
+        } else {
+            self.others.push(queue);
+        }
+    }
+
+    /// Removes one note of a queue, whatever was noted since.
+    fn remove(&mut self, queue: usize) {
+        if self.count > 0 && self.first == queue {
+            self.count -= 1;
+        } else if let Some(place) = self.others.iter().position(|other| *other == queue) {
+            self.others.swap_remove(place);
+            if self.others.is_empty() {
+                drop(core::mem::take(&mut *self.others));
+            }
+        }
     }
 }
 
-impl Drop for Waking {
+/// That this thread wakes no task of a queue: it is about to, or it was told not to.
+pub(crate) struct Quiet {
+    queue: usize,
+    /// The note is one of this thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Quiet {
+    pub(crate) fn begin(queue: &CommitQueue) -> Self {
+        let queue = address(queue);
+        // Where a thread may lose its notes before it ends, tasks only nest deeper then.
+        let _ = QUIET.try_with(|notes| notes.borrow_mut().add(queue));
+        Self { queue, not_send: PhantomData }
+    }
+
+    fn is_begun(queue: &CommitQueue) -> bool {
+        QUIET.try_with(|notes| notes.borrow().has(address(queue))).unwrap_or(false)
+    }
+}
+
+impl Drop for Quiet {
     fn drop(&mut self) {
-        let _ = WAKING.try_with(|waking| waking.borrow_mut().pop());
+        let _ = QUIET.try_with(|notes| notes.borrow_mut().remove(self.queue));
     }
+}
+
+fn address(queue: &CommitQueue) -> usize {
+    core::ptr::from_ref(queue).addr()
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ impl Opened {
         lines: &[NewLine],
         mark: &Mark,
     ) -> Result<Appended> {
-        let _shared = self.removal.read();
+        let _shared = self.share_removal();
         self.refuse_foreign(agent, run)?;
         let records: Vec<NewRecord<'_>> = lines.iter().map(NewLine::as_record).collect();
         match self.put_records(agent, run, &records) {
@@ -354,7 +354,7 @@ impl Opened {
         is_nothing: impl FnOnce(&Found) -> Result<bool>,
     ) -> Result<bool> {
         // Held from the check to the deletion.
-        let _alone = self.removal.write();
+        let _alone = self.lock_removal();
         let Some(found) = self.find(agent, run)? else { return Ok(false) };
         if !found.is_rolled_back() && !is_nothing(&found)? {
             return Ok(false);

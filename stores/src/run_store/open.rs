@@ -16,12 +16,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::RunStoreError;
 use super::fold::Remembered;
 use super::folder;
-use crate::of_log::OfLogs;
+use crate::of_log::{Locked, OfLogs};
 use runlog::{Error, Options, RunLog, RunNo};
 
 /// The name of the file within the folder.
@@ -57,9 +57,8 @@ pub(super) struct Opened {
     /// Runs that are known not to be foreign, by a hash of their ids. Any of them may be missing.
     pub(super) ours: Mutex<HashSet<u64>>,
     boundaries: [Mutex<()>; BOUNDARIES],
-    /// Held exclusively while a run is removed, and shared while records are appended: no record
-    /// may come into a run between its last check and its deletion. Taken after `boundaries`.
-    pub(super) removal: RwLock<()>,
+    /// See [`Opened::share_removal`]. Taken after `boundaries`.
+    removal: RwLock<()>,
     /// Where it is registered, if it is.
     registered: Option<(PathBuf, Arc<Folder>)>,
 }
@@ -87,9 +86,20 @@ impl Opened {
     }
 
     /// No other call starts or ends this run while the guard lives.
-    pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> Locked<MutexGuard<'_, ()>> {
         let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
-        self.boundaries[place].lock()
+        Locked::new(self.log(), || self.boundaries[place].lock())
+    }
+
+    /// No run is removed while the guard lives, so that records can be appended: none may come into
+    /// a run between its last check and its deletion.
+    pub(super) fn share_removal(&self) -> Locked<RwLockReadGuard<'_, ()>> {
+        Locked::new(self.log(), || self.removal.read())
+    }
+
+    /// No records are appended while the guard lives, so that a run can be removed.
+    pub(super) fn lock_removal(&self) -> Locked<RwLockWriteGuard<'_, ()>> {
+        Locked::new(self.log(), || self.removal.write())
     }
 }
 
@@ -107,11 +117,16 @@ impl fmt::Debug for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        drop(self.log.take());
-        let Some((path, folder)) = self.registered.take() else { return };
-        *folder.state.lock() = State::Closed;
-        folder.closed.notify_all();
-        folder.forget(&path);
+        let log = self.log.take();
+        // A task that is woken may open the folder again, which waits until it is marked closed.
+        let held = log.as_ref().map(RunLog::hold_wakes);
+        drop(log);
+        if let Some((path, folder)) = self.registered.take() {
+            *folder.state.lock() = State::Closed;
+            folder.closed.notify_all();
+            folder.forget(&path);
+        }
+        drop(held);
     }
 }
 

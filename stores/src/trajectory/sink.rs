@@ -17,6 +17,7 @@ use super::links::is_untold;
 use super::payload::{RunIdentity, TrajectoryRecord};
 use super::states::RunState;
 use super::{TrajectoryLog, UNATTRIBUTED};
+use crate::of_log::Locked;
 use runlog::{
     Allow, Appended, ContentType, Durability, Error, Metadata, NewRecord, Outcome, Result, RunId,
     RunLog, RunStatus, RunSummary, Seq, Ticket,
@@ -148,7 +149,7 @@ impl TrajectoryLog {
         };
         RunId::new(run)?;
         let shared = self.inner.states.lock().of(run);
-        let mut state = shared.lock();
+        let mut state = Locked::new(&self.inner.log, || shared.lock());
         self.look_up(run, &mut state)?;
         let recorded = match self.repeated(run, &state, bytes, envelope.seq)? {
             Some(repeated) => repeated,
@@ -279,7 +280,7 @@ impl TrajectoryLog {
     pub(super) fn settle_end(&self, found: &RunSummary) -> Result<bool> {
         let run = found.run.as_str();
         let shared = self.inner.states.lock().of(run);
-        let _nobody_else = shared.lock();
+        let _nobody_else = Locked::new(&self.inner.log, || shared.lock());
         let record = match self.last_but_links(found) {
             Ok(Some(record)) if record.kind() == Some("run_ended") => record,
             Err(error) if !is_untold(&error) => return Err(error),

@@ -23,3 +23,4 @@ mod sessions;
 mod support;
 mod together;
 mod trajectory;
+mod wakes;
