@@ -15,7 +15,7 @@ use std::task::Wake;
 use std::thread;
 
 use runlog::env::Step;
-use runlog::{Allow, Durability, Error, NewRecord, Options, Outcome, RunLog, Ticket};
+use runlog::{Allow, Compression, Durability, Error, NewRecord, Options, Outcome, RunLog, Ticket};
 use runlog_sim::{OpKind, SimDisk};
 
 use super::support::background::Background;
@@ -414,4 +414,35 @@ fn a_store_that_a_thread_keeps_is_closed_when_the_thread_ends() {
         log.sync().unwrap();
     });
     assert_eq!(opened.run("run").unwrap().records, 0);
+}
+
+/// Closing moves what lives in mostly dead segments, where its codec may be gone.
+#[test]
+fn a_compressed_store_that_a_thread_keeps_is_compacted_when_the_thread_ends() {
+    let idle = options().scheduler(Arc::new(Background::default()));
+    let options = idle.compression(Compression::Zstd { level: 1 });
+    let opened = closed_by_the_end_of_its_thread(&options, |log| {
+        for number in 0..100 {
+            let run = log.start_run("agent", &number.to_string(), ()).unwrap();
+            for record in 0_u32..10 {
+                let _ = run.append(&record.to_le_bytes().repeat(1000)).unwrap();
+            }
+            let _ = run.end(&Outcome::completed()).unwrap();
+            // The codec is used, and so it is dropped before the store.
+            if number == 10 {
+                let _ = log.compact().unwrap();
+            }
+        }
+        log.checkpoint().unwrap();
+        for number in (0..100).filter(|number| number % 10 != 0) {
+            log.delete_run(number.to_string().as_str()).unwrap();
+        }
+        log.checkpoint().unwrap();
+    });
+    let stats = opened.stats().unwrap();
+    assert!(stats.sealed_segments < 10, "it was compacted: {stats:?}");
+    for number in (0..100).step_by(10) {
+        let records: Vec<_> = opened.trace(number.to_string().as_str()).unwrap().collect();
+        assert!(records.len() == 10 && records.iter().all(Result::is_ok));
+    }
 }

@@ -65,12 +65,17 @@ fn zstd_into(compressed: &[u8], out: &mut [u8]) -> Option<usize> {
     thread_local! {
         static KEPT: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
-    KEPT.with_borrow_mut(|kept| {
+    let mut by = |kept: &mut Option<Decompressor<'static>>| {
         if kept.is_none() {
             *kept = Decompressor::new().ok();
         }
         kept.as_mut()?.decompress_to_buffer(compressed, out).ok()
-    })
+    };
+    // A thread that ends, and drops what it keeps of a store, may have lost its decompressor.
+    match KEPT.try_with(|kept| by(&mut kept.borrow_mut())) {
+        Ok(len) => len,
+        Err(_) => by(&mut None),
+    }
 }
 
 #[cfg(not(feature = "zstd"))]
