@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::DefaultHasher;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::id;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -61,6 +62,8 @@ pub(super) struct Opened {
     removal: RwLock<()>,
     /// Where it is registered, if it is.
     registered: Option<(PathBuf, Arc<Folder>)>,
+    /// The process that has it open.
+    process: u32,
 }
 
 impl Opened {
@@ -72,6 +75,7 @@ impl Opened {
             boundaries: core::array::from_fn(|_| Mutex::new(())),
             removal: RwLock::default(),
             registered: None,
+            process: id(),
         }
     }
 
@@ -122,15 +126,26 @@ impl Drop for Opened {
         let held = log.as_ref().map(RunLog::hold_wakes);
         drop(log);
         if let Some((path, folder)) = self.registered.take() {
-            *folder.state.lock() = State::Closed;
-            folder.closed.notify_all();
-            folder.forget(&path);
+            folder.close(&path, id() != self.process);
         }
         drop(held);
     }
 }
 
 impl Folder {
+    /// Marks it closed. In a forked child a lock of the parent may stay locked.
+    fn close(self: Arc<Self>, path: &Path, is_inherited: bool) {
+        if is_inherited {
+            if let Some(mut state) = self.state.try_lock() {
+                *state = State::Closed;
+            }
+            return;
+        }
+        *self.state.lock() = State::Closed;
+        self.closed.notify_all();
+        self.forget(path);
+    }
+
     /// Removes a folder that is not open from the table, unless another caller has it.
     fn forget(self: Arc<Self>, path: &Path) {
         let mut folders = FOLDERS.lock();

@@ -63,7 +63,7 @@ impl Drop for Place {
 
 impl Place {
     pub(super) fn new(log: &RunLog, name: &str, later: Later) -> Self {
-        Self { log: log.clone(), name: name.to_owned(), hub: Arc::default(), later }
+        Self { log: log.clone(), name: name.to_owned(), hub: Arc::new(Hub::new()), later }
     }
 
     fn space(&self, what: &str) -> String {
