@@ -55,10 +55,11 @@ impl Drop for Threads {
             core::mem::forget(core::mem::take(&mut self.handles));
             return;
         }
-        self.engine.log.due.stop();
-        // If a waker drops the last handle, this is one of the threads, which ends by itself.
-        let own = std::thread::current().id();
-        for handle in self.handles.drain(..).filter(|handle| handle.thread().id() != own) {
+        let due = &self.engine.log.due;
+        due.stop();
+        // A thread that wakes tasks ends by itself, without a further step: it may be this one, or
+        // a task may wait for this one.
+        for handle in self.handles.drain(..).filter(|one| !due.is_waking(one.thread().id())) {
             // A panic was reported when it happened; see `Engine::run_step`.
             let _ = handle.join();
         }
@@ -119,36 +120,45 @@ impl Engine {
         }
         while let Some(work) = self.log.due.await_work(worker, options.sync_interval, &mut deadline)
         {
-            self.log.wake_ready();
+            self.wake_between_steps();
             self.do_work(work, rate);
         }
-        self.log.wake_ready();
     }
 
     fn do_work(&self, work: Wanted, rate: Rate) {
+        // A waker that was called since the work was fetched may have closed the store.
+        let is_over = || self.log.due.is_stopping();
+        let run = |step| if is_over() { Err(Error::Closed) } else { self.run_step(step, rate) };
         if work.has(Wanted::RESERVE) {
-            let _ = self.run_step(Step::Reserve, rate);
+            let _ = run(Step::Reserve);
         }
         if work.has(Wanted::SYNC) {
-            let _ = self.run_step(Step::Sync, rate);
+            let _ = run(Step::Sync);
         }
         if work.has(Wanted::CHECKPOINT) && self.checkpoints.is_due() {
-            let _ = self.run_step(Step::Checkpoint, rate);
+            let _ = run(Step::Checkpoint);
         }
         if work.has(Wanted::SPACE_WORK) {
-            let freed = self.run_step(Step::Reclaim, rate);
-            let freed = freed.and_then(|()| self.run_step(Step::GiveBack, rate));
+            let freed = run(Step::Reclaim).and_then(|()| run(Step::GiveBack));
             // Compaction does not depend on whether freeing succeeded.
             let compacted = if work.has(Wanted::COMPACT) {
-                self.run_step(Step::Compact, rate)
+                run(Step::Compact)
             } else if work.has(Wanted::PACK) {
-                self.run_step(Step::Compress, rate)
+                run(Step::Compress)
             } else {
                 Ok(())
             };
-            let failure = freed.and(compacted).err();
-            self.log.due.note_failure(failure.map(|error| error.to_string()));
+            if !is_over() {
+                let failure = freed.and(compacted).err();
+                self.log.due.note_failure(failure.map(|error| error.to_string()));
+            }
         }
+    }
+
+    /// Wakes the tasks that are ready, unless the store is being closed: then the thread that
+    /// closes it does so at its end.
+    fn wake_between_steps(&self) {
+        self.log.due.while_waking(|| self.log.wake_ready());
     }
 
     /// Does one step of the work. A failure is reported where it occurs; see
@@ -158,7 +168,7 @@ impl Engine {
         let done = self.log.setup.monitor.watch_panic(activity_of(step), || {
             self.log.poison_on_panic(|| self.do_step(step, rate))
         });
-        self.log.wake_ready();
+        self.wake_between_steps();
         done
     }
 
@@ -173,7 +183,7 @@ impl Engine {
                 // Without the lock each could miss the other, and the append would wait for the
                 // next one.
                 drop(self.log.state.lock());
-                self.log.sync_all()
+                self.log.sync_in_step()
             }
             Step::Checkpoint => self.checkpoints.checkpoint(),
             Step::Reclaim => self.reclaimer.reclaim(),
@@ -296,5 +306,71 @@ impl Helper for Engine {
     fn catch_up(&self) {
         let _ = self.log.sync_all();
         let _ = self.checkpoints.checkpoint();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::future::Future;
+    use core::pin::Pin;
+    use core::task::Context;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::engine::setup::environment::{Scheduler, Steps};
+    use crate::storage::MemoryStorage;
+    use crate::{Observer, Options, Phase, RunLog};
+
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Scheduler for Idle {
+        fn begin(&self, _: Steps) {}
+    }
+
+    /// What it was told since the store was closed.
+    #[derive(Debug, Default)]
+    struct Behind {
+        closed: AtomicBool,
+        told: Mutex<Vec<Activity>>,
+    }
+
+    impl Observer for Behind {
+        fn observe(&self, activity: Activity, phase: Phase<'_>) {
+            if self.closed.load(Ordering::SeqCst) {
+                self.told.lock().push(activity);
+            }
+            let has_ended = activity == Activity::Close && !phase.is_begin();
+            self.closed.fetch_or(has_ended, Ordering::SeqCst);
+        }
+    }
+
+    /// A task that drops the last handle where it is woken.
+    struct Drops(Mutex<Option<RunLog>>);
+
+    impl Wake for Drops {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().take());
+        }
+    }
+
+    #[test]
+    fn a_step_behind_a_waker_that_closed_the_store_is_left_out() {
+        let behind = Arc::<Behind>::default();
+        let options = Options::new().extent_size(64 << 10).scheduler(Arc::new(Idle));
+        let options = options.observer(Arc::<Behind>::clone(&behind));
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let mut ticket = run.append(b"waited for").unwrap().ticket;
+        drop(run);
+        let engine = Arc::clone(log.engine());
+        let waker = Waker::from(Arc::new(Drops(Mutex::new(Some(log)))));
+        let polled = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        engine.log.sync_in_step().unwrap();
+        assert!(!behind.closed.load(Ordering::SeqCst), "it wakes behind the step");
+        engine.do_work(Wanted::SPACE_WORK, Rate::Unlimited);
+        assert!(behind.closed.load(Ordering::SeqCst), "it was woken behind the first step");
+        assert_eq!(*behind.told.lock(), []);
     }
 }

@@ -446,3 +446,20 @@ fn a_compressed_store_that_a_thread_keeps_is_compacted_when_the_thread_ends() {
         assert!(records.len() == 10 && records.iter().all(Result::is_ok));
     }
 }
+
+#[test]
+fn closing_does_not_wait_for_a_waker_that_waits_for_it() {
+    let log = options().create_storage(Arc::new(SimDisk::new())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let mut ticket = run.append(b"waited for").unwrap().ticket;
+    let ((woken, is_woken), (closed, is_closed)) = (channel(), channel());
+    let told = await_with(&mut ticket, move || {
+        woken.send(()).unwrap();
+        is_closed.recv_timeout(NEVER).is_ok()
+    });
+    is_woken.recv_timeout(NEVER).unwrap();
+    drop(run);
+    log.close().unwrap();
+    closed.send(()).unwrap();
+    assert_eq!(told.recv_timeout(NEVER), Ok(true));
+}

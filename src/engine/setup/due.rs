@@ -5,6 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, Weak};
+use std::thread::{ThreadId, current};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -70,6 +71,8 @@ struct State {
     /// Whether dead segments may be freed since a thread last looked.
     frees: bool,
     stop: bool,
+    /// The threads that wake tasks between two steps.
+    waking: Vec<ThreadId>,
 }
 
 impl Due {
@@ -176,6 +179,28 @@ impl Due {
     /// Whether background work must stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.state.lock().stop
+    }
+
+    /// Calls `wake` on a thread that does steps, unless background work must stop.
+    pub(crate) fn while_waking(&self, wake: impl FnOnce()) {
+        let thread = current().id();
+        {
+            let mut state = self.state.lock();
+            if state.stop {
+                return;
+            }
+            state.waking.push(thread);
+        }
+        wake();
+        let mut state = self.state.lock();
+        if let Some(place) = state.waking.iter().position(|other| *other == thread) {
+            state.waking.swap_remove(place);
+        }
+    }
+
+    /// Whether a thread wakes tasks. Once background work must stop, none begins to.
+    pub(crate) fn is_waking(&self, thread: ThreadId) -> bool {
+        self.state.lock().waking.contains(&thread)
     }
 
     /// Waits for this long, or until background work must stop.

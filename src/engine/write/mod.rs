@@ -134,6 +134,11 @@ impl Log {
         self.wait_for_sync(self.commit.written(), Self::wake_later)
     }
 
+    /// The same within a step of the background work, whose thread wakes the tasks behind the step.
+    pub(crate) fn sync_in_step(&self) -> Result<()> {
+        self.wait_for_sync(self.commit.written(), |log| _ = log.commit.owe())
+    }
+
     fn wait_for_sync(&self, end: LogPosition, wake: fn(&Self)) -> Result<()> {
         while self.commit.durable() < end {
             let led = self.disk.check().and_then(|()| match self.commit.join(end) {
