@@ -196,8 +196,8 @@ impl Target {
     }
 
     /// Says, durably and in front of the first byte, that free extents may have bytes, so that the
-    /// next update clears them if this one breaks off. Also if an earlier one said so, since its
-    /// sync may have failed.
+    /// next update clears them if this one breaks off (O23). Also if an earlier one said so, since
+    /// its sync may have failed.
     fn begin(&mut self) -> Result<()> {
         if !self.has_begun {
             // This may overwrite the slot with the larger position.
