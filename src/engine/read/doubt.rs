@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use crate::damage::{Corruption, Place};
 use crate::types::Seq;
 
+/// Damage that is not the same differs in this, as a rule.
+type Key = (Place, Option<Seq>);
+
 /// The damage that was seen. What is seen again in a view that was built later, and still has its
 /// segment, is real: no segment comes back once it was retired, so the first look was at the
 /// segment's own bytes: damage must name the place of the bytes that did not check, and no other.
@@ -13,7 +16,7 @@ use crate::types::Seq;
 pub(crate) struct Doubt {
     /// With the newest view that there was by then, by place and record: there may be as many as
     /// there are frames.
-    seen: HashMap<(Place, Option<Seq>), Vec<(Corruption, u64)>>,
+    seen: HashMap<Key, Vec<(Corruption, u64)>>,
 }
 
 impl Doubt {
@@ -45,8 +48,7 @@ impl Doubt {
     }
 }
 
-/// Damage that is not the same differs in this, as a rule.
-fn key_of(found: &Corruption) -> (Place, Option<Seq>) {
+fn key_of(found: &Corruption) -> Key {
     (found.place, found.seq)
 }
 
