@@ -279,7 +279,7 @@ impl RunLog {
     /// damaged, since a copy would hide what is missing, or may have some that lost their name;
     /// [`Error::DiskFull`]; [`Error::Closed`] if the store is closed meanwhile. The run is deleted
     /// then, but bytes remain, after damage only in such segments: call it again to continue. That
-    /// works for every deleted run; after [`Error::RunNotFound`] no byte of the name's runs remains.
+    /// works for every deleted run. After [`Error::RunNotFound`] no byte of such a run remains.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
         let erased = self.engine().retainer.erase(run.into());
         let (bytes, pinned_extents) = self.log().told(erased, Durability::Disk)?;
