@@ -5,7 +5,7 @@ use core::pin::pin;
 use core::task::{Context, Waker};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Wake;
@@ -14,7 +14,8 @@ use std::time::Duration;
 use runlog::env::{Clock, Environment};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Activity, Durability, Expected, NewRecord, Observer, Options, Phase, RunLog, Timestamp,
+    Activity, Allow, Batch, Compaction, Durability, Expected, NewRecord, Observer, Options,
+    Outcome, Phase, RunLog, RunQuery, Timestamp,
 };
 
 /// How long something takes that never happens.
@@ -310,4 +311,135 @@ fn a_clock_that_panics_within_a_batch_leaves_nothing_of_it() {
     let found = log.docs().get("space", "key").unwrap().unwrap();
     assert_eq!((found.version(), found.payload()), (old, b"old".as_slice()));
     log.docs().put_if("space", "key", &new, Expected::Version(old)).unwrap();
+}
+
+/// A clock that panics once it was asked so many times.
+#[derive(Debug)]
+struct CountsDown(AtomicI64);
+
+impl Clock for CountsDown {
+    fn now(&self) -> Timestamp {
+        assert!(self.0.fetch_sub(1, Ordering::SeqCst) != 0, "the test said so");
+        Timestamp(7)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// What can be seen of a store: counts of extents, segments and runs, and what is in it.
+fn seen(log: &RunLog) -> String {
+    let stats = log.stats().unwrap();
+    let extents = (stats.log_extents, stats.reserved_extents, stats.retired_extents);
+    let runs: Vec<_> = log.runs(&RunQuery::new()).map(|run| run.unwrap().run).collect();
+    let documents = ["key", "short"].map(|key| {
+        let found = log.docs().get("space", key).unwrap();
+        found.map(|found| (found.version(), found.payload().len()))
+    });
+    format!("{extents:?} {} {} {runs:?} {documents:?}", stats.active_runs, stats.runs)
+}
+
+/// Does something with a clock that panics at its first, second, ... question, until none panics.
+/// Then what can be seen is as before, unless that was while a segment was sealed, which poisons
+/// the store. Afterwards the same succeeds, and ends as if the clock had never panicked.
+fn at_each_question(begin: fn(&RunLog), act: fn(&RunLog), is_whole: bool) {
+    let prepared = || {
+        let clock = Arc::new(CountsDown(AtomicI64::new(-1)));
+        let environment = Environment::system().clock(Arc::<CountsDown>::clone(&clock));
+        let options = Options::new().extent_size(1 << 20).background(false).index(false);
+        let options = options.compaction(Compaction::new().automatic(false));
+        let options = options.environment(environment);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        begin(&log);
+        (log, clock)
+    };
+    let (control, _) = prepared();
+    act(&control);
+    let mut panics = 0;
+    for question in 0.. {
+        assert!(question < 200);
+        let (log, clock) = prepared();
+        let before = seen(&log);
+        clock.0.store(question, Ordering::SeqCst);
+        let done = catch_unwind(AssertUnwindSafe(|| act(&log)));
+        if clock.0.swap(-1, Ordering::SeqCst) >= 0 {
+            break;
+        }
+        if log.health().poisoned.is_some() {
+            continue;
+        }
+        // Within a row of chunks, an earlier time does.
+        if done.is_err() {
+            panics += 1;
+            if is_whole {
+                assert_eq!(seen(&log), before, "question {question}");
+            }
+            act(&log);
+        }
+        let (found, wanted) = (seen(&log), seen(&control));
+        let without_versions = |seen: &str| seen.replace(|c: char| c.is_ascii_digit(), "");
+        assert_eq!(without_versions(&found), without_versions(&wanted), "question {question}");
+        assert!(log.verify().unwrap().is_clean());
+        let (found, wanted) = (log.stats().unwrap(), control.stats().unwrap());
+        assert_eq!(found.active_runs, wanted.active_runs, "question {question}");
+        assert_eq!(found.reserved_extents, wanted.reserved_extents, "question {question}");
+    }
+    assert!(panics > 0, "the clock was asked outside of seals");
+}
+
+fn with_document(log: &RunLog) {
+    log.docs().put("space", "key", &NewRecord::new(b"old")).unwrap();
+}
+
+#[test]
+fn a_clock_that_panics_at_any_question_of_a_long_put_leaves_nothing_of_it() {
+    let put = |log: &RunLog| {
+        let long = vec![3; 3 << 20];
+        log.docs().put("space", "key", &NewRecord::new(&long)).unwrap();
+    };
+    at_each_question(with_document, put, true);
+}
+
+#[test]
+fn a_clock_that_panics_at_any_question_of_a_long_append_leaves_no_run() {
+    let append = |log: &RunLog| {
+        let long = vec![3; 3 << 20];
+        let record = NewRecord::new(&long);
+        let _ = log.append_to("agent", "new", &record, Allow::everything()).unwrap();
+    };
+    at_each_question(with_document, append, true);
+}
+
+#[test]
+fn a_clock_that_panics_at_any_question_of_a_batch_leaves_nothing_of_it() {
+    let begin = |log: &RunLog| {
+        with_document(log);
+        let _ = log.start_run("agent", "run", ()).unwrap();
+    };
+    let commit = |log: &RunLog| {
+        let (long, short) = (vec![3; 1 << 20], NewRecord::new(b"short"));
+        let mut batch = Batch::new();
+        batch.put("space", "key", NewRecord::new(&long)).put("space", "short", short);
+        batch.append("agent", "run", short);
+        let _ = log.commit(&batch).unwrap();
+    };
+    at_each_question(begin, commit, true);
+}
+
+#[test]
+fn a_clock_that_panics_at_any_question_of_a_compaction_loses_no_extent() {
+    let begin = |log: &RunLog| {
+        for number in 0..12 {
+            let run = log.start_run("agent", &number.to_string(), ()).unwrap();
+            let _ = run.append(&vec![7; 400 << 10]).unwrap();
+            let _ = run.end(&Outcome::completed()).unwrap();
+        }
+        for number in 0..12 {
+            if number % 2 == 0 {
+                log.delete_run(number.to_string().as_str()).unwrap();
+            }
+        }
+    };
+    at_each_question(begin, |log| _ = log.compact().unwrap(), false);
 }

@@ -135,17 +135,12 @@ impl Compactor {
         goal: Goal,
         (order, layouts): (Order, Vec<Layout>),
     ) -> Result<Option<Compacted>> {
-        let gathered = &job.gathered;
+        // Before anything changes: the clock is code of the embedder and may panic.
+        let (gathered, now) = (&job.gathered, self.log.setup.now());
         let outputs = self.reserve_outputs(layouts.len())?;
         let keys: Vec<SegmentKey> = outputs.iter().map(|segment| segment.key()).collect();
         let next_run_no = self.log.state.lock().next_run_no;
-        let writing = Writing {
-            gathered,
-            layouts: &layouts,
-            keys: &keys,
-            next_run_no,
-            now: self.log.setup.now(),
-        };
+        let writing = Writing { gathered, layouts: &layouts, keys: &keys, next_run_no, now };
         let written = self.write_outputs(compacting, &writing, &outputs);
         let counted = written.and_then(|bytes| Ok((bytes, self.count_outputs(job, &outputs)?)));
         let bytes = match counted {

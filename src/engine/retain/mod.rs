@@ -305,7 +305,7 @@ impl Retainer {
                 rest = rest.get(seen..).unwrap_or_default();
                 continue;
             }
-            match self.log.place_evictions(&mut state, &items) {
+            match self.log.place_evictions(&mut state, &items, now) {
                 // Fewer may fit the reserve, and free space.
                 Err(Error::DiskFull { .. }) if items.len() > 1 => {
                     most = len / 2;

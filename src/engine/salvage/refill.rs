@@ -367,7 +367,7 @@ impl<'s> Refill<'s> {
             for item in items.iter_mut() {
                 item.run_no = state.take_run_no()?;
             }
-            let end = log.place_evictions(&mut state, items)?;
+            let end = log.place_evictions(&mut state, items, log.setup.now())?;
             log.finish(state, end, Durability::Process)
         };
         let placed = place();

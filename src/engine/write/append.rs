@@ -151,22 +151,32 @@ impl Log {
         records: &[NewRecord<'_>],
         allow: Allow,
     ) -> Result<Appended> {
+        let now = self.setup.now();
+        self.append_rows_at(target, records, allow, now)
+    }
+
+    fn append_rows_at(
+        self: &Arc<Self>,
+        target: Target<'_>,
+        records: &[NewRecord<'_>],
+        allow: Allow,
+        now: Timestamp,
+    ) -> Result<Appended> {
         let limit = match records {
             [_] => self.extent_size.inline_limit() as usize,
             _ => self.limit_for(records, 0)?,
         };
         let of = ChunksOf::Run(allow);
-        let mut rows = self.rows_for(records, limit);
+        let mut rows = self.rows_for(records, limit, now);
         if let Some(new) = self.target_of_chunks(target, &rows)? {
-            let appended = self.append_rows(Target::There(new), records, allow);
-            return appended.inspect_err(|_| self.give_up([new]));
+            let appended = self.append_rows_at(Target::There(new), records, allow, now);
+            return appended.inspect_err(|_| self.give_up([new], now));
         }
         let run_no = target.run_no();
         let bodies: Vec<Body<'_>> = records
             .iter()
             .map(|record| self.body(&mut rows, run_no, record, of))
             .collect::<Result<_>>()?;
-        let now = self.setup.now();
         let mut pending: Vec<PendingFrame<'_>> = records
             .iter()
             .zip(&bodies)

@@ -54,11 +54,18 @@ pub(crate) struct Rows<'e> {
     pub(crate) need: usize,
     /// Whether some of the records need chunks.
     pub(crate) is_long: bool,
+    /// The time of the call, which it asked for before anything changed.
+    pub(crate) now: Timestamp,
 }
 
 impl Log {
     /// The rows for writing these records.
-    pub(crate) fn rows_for(&self, records: &[NewRecord<'_>], limit: usize) -> Rows<'_> {
+    pub(crate) fn rows_for(
+        &self,
+        records: &[NewRecord<'_>],
+        limit: usize,
+        now: Timestamp,
+    ) -> Rows<'_> {
         let chunk = self.extent_size.inline_limit() as usize;
         let whole = |record: &NewRecord<'_>| record.name().len() + record.payload().len();
         let need = records.iter().map(|record| match record.payload().len() {
@@ -66,7 +73,7 @@ impl Log {
             len => len + (len.div_ceil(chunk) + 1) * frame_len(0),
         });
         let is_long = records.iter().any(|record| whole(record) > limit);
-        Rows { held: None, limit, need: need.sum(), is_long }
+        Rows { held: None, limit, need: need.sum(), is_long, now }
     }
 
     /// The payload if it fits one frame, else the reference to chunks, which it writes now.
@@ -92,7 +99,7 @@ impl Log {
         }
         let mut chunks = Chunks { first: Lsn(0), count: 0 };
         for part in payload.chunks(self.extent_size.inline_limit() as usize) {
-            let at = record.time().unwrap_or_else(|| self.setup.now());
+            let at = record.time().unwrap_or_else(|| self.setup.now_or(rows.now));
             let mut header = FrameHeader::new(FrameKind::Chunk, run_no, at);
             header.extra = chunks.count;
             header.flags = if matches!(of, ChunksOf::Document) { FLAG_DOCUMENT } else { 0 };
@@ -163,7 +170,7 @@ impl Log {
 
     /// Abandons unfinished versions of documents, and runs that a refused call created, unless
     /// another call has used them since or has a writer of them.
-    pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>) {
+    pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>, now: Timestamp) {
         let mut has_dead = false;
         for run_no in numbers {
             match self.reader.asked(|catalog| stored_in(catalog, run_no)) {
@@ -178,7 +185,7 @@ impl Log {
                                 && row().is_some_and(|row| !row.is_held())
                     });
                     if is_unused {
-                        self.evict_unfinished(&mut state, run_no, stored);
+                        self.evict_unfinished(&mut state, run_no, stored, now);
                         has_dead = true;
                     }
                 }
@@ -192,11 +199,17 @@ impl Log {
     }
 
     /// Evicts an unfinished run. The catalog knows frames of it in the segments `stored`.
-    fn evict_unfinished(&self, state: &mut LogState, run_no: RunNo, stored: Vec<SegmentId>) {
+    fn evict_unfinished(
+        &self,
+        state: &mut LogState,
+        run_no: RunNo,
+        stored: Vec<SegmentId>,
+        now: Timestamp,
+    ) {
         let segments: Vec<_> = state.fresh_segments(run_no).chain(stored).collect();
         if !segments.is_empty() {
             let eviction = Eviction { run_no, receipt: None };
-            if self.place_evictions(state, &[eviction]).is_err() {
+            if self.place_evictions(state, &[eviction], now).is_err() {
                 // The next write of the document evicts it.
                 state.active.give_up(run_no);
                 return;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::format::{FrameHeader, FrameKind};
 use crate::gc::Rule;
-use crate::types::{AgentId, Durability, LogPosition, RunNo, RunRef};
+use crate::types::{AgentId, Durability, LogPosition, RunNo, RunRef, Timestamp};
 
 /// The longest reason of a hold.
 const MAX_REASON: usize = 4 << 10;
@@ -23,9 +23,10 @@ impl Log {
         &self,
         state: &mut LogState,
         items: &[Eviction],
+        now: Timestamp,
     ) -> Result<LogPosition> {
         let mut body = Vec::new();
-        let mut pending_frame = PendingFrame::evict(items, self.setup.now(), &mut body);
+        let mut pending_frame = PendingFrame::evict(items, now, &mut body);
         let end = self.place_one(state, &mut pending_frame, Urgency::Reserve, Durability::Disk)?;
         for item in items {
             let known = || state.row_in_memory(item.run_no).map_or(0, |row| row.stored);
@@ -62,10 +63,9 @@ impl Log {
         }
         let segments: Vec<_> = state.fresh_segments(run_no).chain(stored).collect();
         let (agent, run, bytes) = (row.agent.clone(), row.run.clone(), row.stored);
-        let receipt =
-            EvictionReceipt { agent, run, at: self.setup.now(), rule: rule.code(), bytes };
-        let end =
-            self.place_evictions(&mut state, &[Eviction { run_no, receipt: Some(receipt) }])?;
+        let now = self.setup.now();
+        let receipt = Some(EvictionReceipt { agent, run, at: now, rule: rule.code(), bytes });
+        let end = self.place_evictions(&mut state, &[Eviction { run_no, receipt }], now)?;
         state.suspects.extend(segments);
         self.due.want(Wanted::COMPACT);
         self.finish(state, end, level)?;

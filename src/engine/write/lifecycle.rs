@@ -117,8 +117,8 @@ impl Log {
         flags: u8,
         pending: &mut [PendingFrame<'_>],
     ) -> Result<(RunNo, LogPosition)> {
-        let run_no = state.take_run_no()?;
         let now = metadata.at.unwrap_or_else(|| self.setup.now());
+        let run_no = state.take_run_no()?;
         let mut new = ActiveRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
         // Its creator is about to append, so it is not an orphan.
         new.touched = true;

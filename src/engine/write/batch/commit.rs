@@ -84,6 +84,7 @@ impl Log {
         self.disk.check_owned()?;
         let mut planned = self.plan_batch(batch)?;
         let mut rows = self.rows_of(&planned)?;
+        let now = rows.now;
         if planned.iter().any(|write| write.is_longer(rows.limit)) {
             // A batch that is refused anyway must leave no chunks behind.
             let _ = self.look(&mut planned)?;
@@ -91,11 +92,11 @@ impl Log {
         let bodies = planned.iter_mut().try_for_each(|write| self.write_body(&mut rows, write));
         let placed = bodies.and_then(|()| {
             let (mut state, found) = self.look(&mut planned)?;
-            Ok((self.place_batch(&mut state, batch, &mut planned, found)?, state))
+            Ok((self.place_batch(&mut state, batch, &mut planned, found, now)?, state))
         });
         drop(rows);
         let pending = planned.iter().filter(|write| write.pending).map(|write| write.run_no);
-        let ((versions, lsn, end), state) = placed.inspect_err(|_| self.give_up(pending))?;
+        let ((versions, lsn, end), state) = placed.inspect_err(|_| self.give_up(pending, now))?;
         self.finish(state, end, level)?;
         let is_write = |write: &Planned<'_>| !matches!(write.write, Write::Expect { .. });
         let versions = planned.iter().zip(versions).filter(|(write, _)| is_write(write));
@@ -154,7 +155,7 @@ impl Log {
             Write::Expect { .. } => 0,
         });
         let limit = self.limit_for(&records, frame_len(0) + others.sum::<usize>())?;
-        Ok(self.rows_for(&records, limit))
+        Ok(self.rows_for(&records, limit, self.setup.now()))
     }
 
     /// Prepares the payload. A long one is written now, in chunks that count with the batch.
@@ -170,7 +171,7 @@ impl Log {
         };
         if matches!(of, ChunksOf::Document) && planned.is_longer(rows.limit) {
             let mut state = self.reader.open()?;
-            planned.run_no = Self::new_version(&mut state, planned, self.setup.now())?;
+            planned.run_no = Self::new_version(&mut state, planned, rows.now)?;
             planned.pending = true;
             if let Some(version) = state.active.get_mut(planned.run_no) {
                 version.pending = true;
@@ -233,9 +234,8 @@ impl Log {
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
         Found { mut versions, evicted, stored, dead }: Found,
+        now: Timestamp,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
-        // Before anything changes: the clock is code of the embedder and may panic.
-        let now = self.setup.now();
         let fresh = evicted.iter().flat_map(|run_no| state.fresh_segments(*run_no));
         let suspects: Vec<_> = stored.into_iter().chain(fresh).collect();
         let mut fresh = Vec::new();
