@@ -229,9 +229,9 @@ impl Opened {
         let (agent, run) = (started.agent_id.as_str(), started.run_id.as_str());
         let _guard = self.lock_boundary(agent, run);
         self.delete_rolled_back(agent, run)?;
-        let found = self.find(agent, run)?;
-        if let Some(found) = found.filter(|found| found.fold.started.is_some()) {
-            if self.started(&found)?.as_ref() != Some(started) {
+        let found = self.find_and(agent, run, |found| self.started(found))?;
+        if let Some((_, stored)) = found.filter(|(found, _)| found.fold.started.is_some()) {
+            if stored.as_ref() != Some(started) {
                 let (agent, run) = (agent.to_owned(), run.to_owned());
                 return Err(RunStoreError::StartedDifferently { agent, run });
             }
@@ -274,11 +274,12 @@ impl Opened {
         let (agent, run) = (ended.agent_id.as_str(), ended.run_id.as_str());
         let line = NewLine::checked(&RunRecord::Ended(ended.clone()))?;
         let _guard = self.lock_boundary(agent, run);
-        let found = self.find(agent, run)?;
-        let known = found.as_ref().filter(|found| !found.is_rolled_back());
-        let put = match known.and_then(|found| Some((found, found.fold.ended?))) {
-            Some((found, end)) => {
-                let stored = self.record_at(found, end.record.seq)?;
+        let found = self.find_and(agent, run, |found| match found.end() {
+            Some(end) => self.record_at(found, end.record.seq),
+            None => Ok(None),
+        })?;
+        let put = match found.filter(|(found, _)| found.end().is_some()) {
+            Some((_, stored)) => {
                 // Compared as lines, since NaN does not equal itself.
                 if stored.is_none_or(|stored| stored.to_line() != line.bytes) {
                     let (agent, run) = (agent.to_owned(), run.to_owned());

@@ -15,7 +15,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::error::Result;
+use super::error::{Result, RunStoreError};
 use super::line::{self, is_blank};
 use super::list::RunStatus;
 use super::open::Opened;
@@ -25,6 +25,9 @@ use runlog::{ContentType, Error, Outcome, RecordView, RunMetadata, RunSummary, S
 
 /// The most remembered runs; beyond it, all are forgotten.
 const MANY_FOLDS: usize = 1 << 16;
+
+/// How often a run that is deleted while it is read is looked for again.
+const LOOKS: u32 = 8;
 
 /// The name that marks START and END of this store.
 const STORE: &str = "run_store";
@@ -221,6 +224,11 @@ impl Found {
         self.fold.rolled_back
     }
 
+    /// What ended it, unless its start was rolled back.
+    pub(super) fn end(&self) -> Option<&End> {
+        self.fold.ended.as_ref().filter(|_| !self.is_rolled_back())
+    }
+
     /// The status by the records; if they do not state how the run ended, the status of the engine.
     pub(super) fn status(&self) -> RunStatus {
         match (&self.fold.ended, self.run.status) {
@@ -246,6 +254,34 @@ impl Found {
 impl Opened {
     /// A run as of now, if there is one with these ids.
     pub(super) fn find(&self, agent: &str, run: &str) -> Result<Option<Found>> {
+        Ok(self.find_and(agent, run, |_| Ok(()))?.map(|(found, ())| found))
+    }
+
+    /// The same, with what `read` reads of it. If it is deleted meanwhile, this looks again.
+    pub(super) fn find_and<T>(
+        &self,
+        agent: &str,
+        run: &str,
+        read: impl Fn(&Found) -> Result<T>,
+    ) -> Result<Option<(Found, T)>> {
+        let mut left = LOOKS;
+        loop {
+            let found = self.find_once(agent, run).and_then(|found| match found {
+                Some(found) => read(&found).map(|read| Some((found, read))),
+                None => Ok(None),
+            });
+            match found {
+                Err(RunStoreError::Engine(Error::RunNotFound { .. } | Error::Evicted { .. }))
+                    if left > 0 =>
+                {
+                    left -= 1;
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn find_once(&self, agent: &str, run: &str) -> Result<Option<Found>> {
         match self.log().run((agent, run)) {
             Ok(run) => self.found(run).map(Some),
             Err(error) if is_absent(&error) => Ok(None),

@@ -9,6 +9,7 @@ use runlog_sim::SimClock;
 use runlog_stores::run_store::{OutcomeStatus, RetentionConfig, RunStatus, RunStore};
 
 use super::run_store_world::{NOW, ended, options, outcome, started, success, turn};
+use super::support::haunted::{Ask, Haunted};
 
 fn store(storage: &Arc<MemoryStorage>) -> (RunLog, RunStore) {
     let clock = SimClock::new(Timestamp(NOW));
@@ -96,4 +97,30 @@ fn a_held_run_that_never_began_keeps_no_other_from_being_adopted() {
     store.write_started(&started("a", "orphan", NOW)).unwrap();
     assert_eq!(store.adopt_orphans(), 1);
     assert_eq!(store.list_runs("a")[0].status, RunStatus::Incomplete);
+}
+
+#[test]
+fn a_run_that_is_deleted_while_it_is_started_or_ended_again_counts_as_deleted() {
+    let again: [fn(&RunStore) -> std::io::Result<()>; 2] = [
+        |store| store.write_started(&started("a", "r", NOW)),
+        |store| store.write_ended(&ended("a", "r", NOW, success())),
+    ];
+    let ended_once = || {
+        let (disk, log) = Haunted::new(options(&SimClock::new(Timestamp(NOW))));
+        let store = RunStore::on(log.clone(), RetentionConfig::default());
+        store.write_started(&started("a", "r", NOW)).unwrap();
+        store.write_ended(&ended("a", "r", NOW, success())).unwrap();
+        (disk, log, store)
+    };
+    for again in again {
+        let (disk, _, store) = ended_once();
+        let reads = disk.counted(Ask::Read, || again(&store).unwrap());
+        assert!(reads > 0);
+        for number in 0..reads {
+            let (disk, log, store) = ended_once();
+            disk.before(Ask::Read, number, move || drop(log.delete_run(("a", "r"))));
+            again(&store).unwrap_or_else(|error| panic!("read {number}: {error}"));
+            assert!(disk.is_over());
+        }
+    }
 }
