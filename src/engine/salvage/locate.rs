@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, identify, read_base, read_slots};
+use crate::engine::open::front_matter::{Access, Base, identify, read_base, read_slots};
 use crate::engine::salvage::around::Around;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, SegmentKey};
 use crate::format::map::manifest::Use;
+use crate::format::map::superblock::ManifestAt;
 use crate::format::segments::lost_key::key_of_frame;
 use crate::format::segments::segment::{MAGIC, Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
@@ -72,10 +73,7 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
     if matches!(base, Err(Error::Io { .. })) {
         report = RecoveryReport::default();
         base = read_base(&disk, &mut report, access);
-        // The head of an extent that could not be read may be that of a segment of which a newer
-        // manifest tells.
-        let has_unread_heads = !around.unread_in(&(EXTENTS_AT..u64::MAX)).is_empty();
-        if has_unread_heads && base.as_ref().is_ok_and(|base| base.is_doubtful(&report)) {
+        if base.as_ref().is_ok_and(|base| may_be_old(base, around, &report)) {
             base = refuse().and(base);
         }
     }
@@ -102,6 +100,15 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether a newer manifest may be in what could not be read: its last records, or the head of an
+/// extent with a segment of which they tell.
+fn may_be_old(base: &Base, around: &Around, report: &RecoveryReport) -> bool {
+    let is_unread = |range| !around.unread_in(&range).is_empty();
+    let ManifestAt { offset, len, .. } = base.manifest;
+    is_unread(offset..offset.saturating_add(len))
+        || (base.is_doubtful(report) && is_unread(EXTENTS_AT..u64::MAX))
 }
 
 /// Looks for the segments in all extents.
