@@ -158,7 +158,10 @@ impl Engine {
     /// Wakes the tasks that are ready, unless the store is being closed: then the thread that
     /// closes it does so at its end.
     fn wake_between_steps(&self) {
-        self.log.due.while_waking(|| self.log.wake_ready());
+        // Mostly there are none, and closing waits for this thread.
+        if self.log.commit.owe() {
+            self.log.due.while_waking(|| self.log.wake_ready());
+        }
     }
 
     /// Does one step of the work. A failure is reported where it occurs; see
