@@ -182,10 +182,10 @@ impl<S> Pruning<'_, S> {
     }
 
     /// The documents to delete, in order: the parts that no checkpoint has; then the checkpoints,
-    /// the oldest first, and behind each the parts that no newer one has.
+    /// the newest first, and behind each the parts that no older one has.
     ///
-    /// So each checkpoint that is there is whole after any step, and space becomes free in the
-    /// order of writing, which on a full disk is early enough for the rest.
+    /// So each checkpoint that is there is whole after any step, and its ancestors are there: one
+    /// that is put meanwhile may name it as its parent.
     fn in_order(
         &self,
         newest_first: &[(CheckpointId, String)],
@@ -197,7 +197,7 @@ impl<S> Pruning<'_, S> {
         let mut named: HashMap<PartName, Candidate> =
             named.into_iter().filter_map(|part| Some((part.name()?, part))).collect();
         let (mut groups, mut is_known) = (Vec::new(), true);
-        for (id, at) in newest_first.iter().filter(|(id, _)| !self.kept.contains(id)) {
+        for (id, at) in newest_first.iter().rev().filter(|(id, _)| !self.kept.contains(id)) {
             let keys = vec![at.clone(), id_key(id)];
             let mut group = vec![Candidate { keys, bytes: 0, what: What::Checkpoint(*id) }];
             let mut own = HashSet::new();
@@ -210,7 +210,7 @@ impl<S> Pruning<'_, S> {
             }
             groups.push(group);
         }
-        // The parts of a damaged checkpoint are unknown. Older checkpoints may have them too.
+        // The parts of a damaged checkpoint are unknown. Newer checkpoints may have them too.
         let rest = named.into_values();
         if is_known {
             ordered.extend(rest);

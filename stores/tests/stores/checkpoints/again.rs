@@ -1,9 +1,12 @@
 //! Calls that are repeated, values that could not be read back, and what answers rest on.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use runlog::{Error, NewRecord};
+use runlog::env::{Clock, Environment};
+use runlog::storage::MemoryStorage;
+use runlog::{Error, NewRecord, Timestamp};
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 use runlog_stores::checkpoints::SessionLog;
 
@@ -149,6 +152,77 @@ fn a_copy_beside_puts_is_of_one_moment_and_what_is_put_on_it_hides_nothing() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+/// A clock that does something once, when it is asked for the time: between two steps of a call.
+#[derive(Default)]
+struct Interrupting {
+    asked: AtomicUsize,
+    act: Mutex<Option<(usize, Box<dyn FnOnce() + Send>)>>,
+}
+
+impl Interrupting {
+    fn after(&self, questions: usize, act: impl FnOnce() + Send + 'static) {
+        let at = self.asked.load(Ordering::SeqCst) + questions;
+        *self.act.lock().unwrap() = Some((at, Box::new(act)));
+    }
+}
+
+impl std::fmt::Debug for Interrupting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interrupting").finish_non_exhaustive()
+    }
+}
+
+impl Clock for Interrupting {
+    fn now(&self) -> Timestamp {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut act = self.act.lock().unwrap();
+        let is_now = act.as_ref().is_some_and(|(at, _)| *at == asked);
+        let now = if is_now { act.take() } else { None };
+        drop(act);
+        if let Some((_, act)) = now {
+            act();
+        }
+        Timestamp(1_000_000 * i64::try_from(asked).unwrap())
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_put_within_a_pruning_keeps_all_of_its_ancestors() {
+    let mut kept = 0;
+    for questions in 0.. {
+        let clock = Arc::<Interrupting>::default();
+        // No segment gets full: sealing one asks for the time under a lock.
+        let environment = Environment::system().clock(clock.clone());
+        let options = options().extent_size(4 << 20).environment(environment);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let (store, key) = (Arc::new(Store::new(&log)), key("t"));
+        let first = store.checkpoint(&key, 0, json!("first"), None).unwrap();
+        store.put(&first).unwrap();
+        let mut line = vec![first.id];
+        for step in 1..100 {
+            let state = json!([step, "x".repeat(900)]);
+            line.push(store.update_state(&key, &line[step - 1], state).unwrap());
+        }
+        store.put(&store.checkpoint(&key, 100, json!("last"), None).unwrap()).unwrap();
+        clock.after(questions, {
+            let (store, key, parent) = (Arc::clone(&store), key.clone(), line[50]);
+            move || drop(store.update_state(&key, &parent, json!("branch")))
+        });
+        let _ = store.prune(&key, Some(1), None).unwrap();
+        if clock.act.lock().unwrap().is_some() {
+            break;
+        }
+        let there = store.list_history(&key, usize::MAX).unwrap();
+        for one in &there {
+            let parent = one.parent_id;
+            let is_there = parent.is_none_or(|parent| there.iter().any(|one| one.id == parent));
+            assert!(is_there, "{questions}: {:?} of {}", one.id, there.len());
+        }
+        kept += usize::from(there.len() > 50);
+    }
+    assert!(kept > 1, "{kept}");
 }
 
 #[test]
