@@ -327,6 +327,29 @@ fn a_record_behind_a_torn_tail_is_erased_although_the_run_was_deleted_before() {
     assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
 }
 
+/// Segments that are dead give the room that the living of another one need to move.
+#[test]
+fn an_erasure_on_a_full_disk_frees_what_needs_no_room_and_then_moves_the_rest() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans(&disk);
+    let segment = || log.stats().unwrap().end.segment;
+    let big = log.start_run("agent", "big", ()).unwrap();
+    while segment() < SegmentId(7) {
+        let _ = big.append(&[b'b'; 7000]).unwrap();
+    }
+    let _ = big.end(&Outcome::completed()).unwrap();
+    while segment() < SegmentId(8) {
+        put(&log, "behind", &[7; 7000]);
+    }
+    log.sync().unwrap();
+    disk.set_capacity(disk.allocated());
+    let erased = log.erase_run("big");
+    assert!(erased.is_ok(), "{erased:?}");
+    assert!(!disk.image().windows(100).any(|part| part == [b'b'; 100]));
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+}
+
 #[test]
 fn an_erasure_of_records_behind_a_torn_tail_can_be_broken_off_anywhere() {
     let prepared = SimDisk::untracked(Vec::new());

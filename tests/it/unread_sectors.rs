@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
 use runlog::salvaged::{Doubt, Missing};
-use runlog::storage::MemoryStorage;
+use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Error, IoAction, NewRecord, Options, Outcome, Reader, ReaderOptions, RunQuery,
     SalvageReport, salvage_storage,
@@ -205,4 +207,63 @@ fn a_free_extent_must_be_read_if_a_superblock_is_damaged() {
 /// Whether an error says that a read of this sector failed.
 fn names(error: &Error, bad: &Range<u64>) -> bool {
     matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)
+}
+
+/// A device that stops to answer after so many reads.
+#[derive(Debug)]
+struct Stopping {
+    disk: SimDisk,
+    left: AtomicU64,
+}
+
+impl Storage for Stopping {
+    fn len(&self) -> std::io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        let left = self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        left.map_err(|_| std::io::Error::from_raw_os_error(5))?;
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn set_len(&self, _: u64) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn punch(&self, _: u64, _: u64) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+}
+
+#[test]
+fn a_device_that_stops_to_answer_while_it_is_salvaged_is_an_error() {
+    let (image, count) = store();
+    let mut refused = 0;
+    for reads in 0.. {
+        let disk = SimDisk::untracked(image.clone());
+        let broken = Stopping { disk, left: AtomicU64::new(reads) };
+        let out = Arc::new(MemoryStorage::new());
+        match salvage_storage(Arc::new(broken), out.clone()) {
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{reads}: {error}"),
+            Ok(_) => {
+                assert_eq!(numbers(&out.to_bytes()), (0..count).collect(), "{reads}");
+                break;
+            }
+        }
+        refused += 1;
+    }
+    assert!(refused > 10, "{refused}");
 }

@@ -74,7 +74,10 @@ impl Damaged {
             let at = segment.file_offset();
             if segment.directory_damage().is_some() || segment.is_sealed_here() {
                 // The directory was made of all frames.
-                ranges.push(at..(at + segment.data_end() as u64).max(at + u64::from(end) + PAGE));
+                // A page more shows that a file that was cut off has grown again.
+                let last = (at + segment.data_end() as u64).max(at + u64::from(end));
+                let extent_end = segment.extent_size().end_of(segment.extent());
+                ranges.push(at..(last + PAGE).min(extent_end.max(last)));
             } else if with_damage.contains(&segment.id()) {
                 ranges.push(at..at + u64::from(end));
             }

@@ -57,18 +57,22 @@ pub(crate) fn may_hide(segment: &Segment, known: &mut AllUnlisted) -> Result<boo
     Ok(unlisted.is_some_and(|unlisted| unlisted.has_lost || !unlisted.runs.is_empty()))
 }
 
-/// What a segment does not list; `None` if that is nothing by what it lists, or if a compaction
-/// wrote it and its directory is whole.
+/// What a segment does not list; `None` if a compaction wrote it and its directory is whole.
 fn unlisted<'k>(segment: &Segment, known: &'k mut AllUnlisted) -> Result<Option<&'k Unlisted>> {
-    let listed = segment.in_directory(|directory| listed_bytes(&directory))?;
-    let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
-    let is_copied = segment.is_output() && segment.directory_damage().is_none();
-    if is_copied || listed == u64::from(end) {
+    if segment.is_output() && segment.directory_damage().is_none() {
         return Ok(None);
     }
     Ok(Some(match known.entry(segment.id()) {
         Entry::Occupied(found) => found.into_mut(),
-        Entry::Vacant(place) => place.insert(find_unlisted(segment, end, listed)?),
+        Entry::Vacant(place) => {
+            let listed = segment.in_directory(|directory| listed_bytes(&directory))?;
+            let end = segment.sealed().map_or(u32::MAX, |sealed| sealed.end);
+            place.insert(if listed == u64::from(end) {
+                Unlisted::default()
+            } else {
+                find_unlisted(segment, end, listed)?
+            })
+        }
     }))
 }
 

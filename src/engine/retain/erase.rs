@@ -114,21 +114,41 @@ impl Retainer {
         }
         self.checkpoints.cover_seals()?;
         let (doubtful, found) = self.remains(&mut compacting, erasing)?;
-        let mut refused = Vec::new();
-        for &id in doubtful.iter().chain(&found) {
-            match self.vacate(&mut compacting, id) {
-                Err(error @ Error::Corrupt(_)) => refused.push((id, error)),
-                done => done?,
-            }
-        }
+        let mut left = self.vacate_all(&mut compacting, &doubtful)?;
+        let mut refused = self.vacate_all(&mut compacting, &found)?;
         self.reclaimer.free_dead(&mut compacting)?;
+        if left.iter().chain(&refused).any(|(_, why)| why.is_disk_full()) {
+            // There may be room now.
+            left = self.vacate_all(&mut compacting, &doubtful)?;
+            refused = self.vacate_all(&mut compacting, &found)?;
+            self.reclaimer.free_dead(&mut compacting)?;
+        }
         self.log.space.give_back_freed()?;
         self.log.space.give_back_all()?;
         let state = self.log.state.lock();
-        match refused.into_iter().find(|(id, _)| state.catalog.segment(*id).is_some()) {
-            Some((_, error)) => Err(error),
+        // First those that are known to have bytes.
+        let mut refused = refused.into_iter().chain(left);
+        match refused.find(|(id, _)| state.catalog.segment(*id).is_some()) {
+            Some((_, why)) => Err(why),
             None => Ok((!found.is_empty(), state.retired.len() as u64)),
         }
+    }
+
+    /// Moves everything that lives out of these segments. Returns those that stay because they are
+    /// damaged, or because there is no room for what lives in them.
+    fn vacate_all(
+        &self,
+        compacting: &mut Compacting,
+        ids: &[SegmentId],
+    ) -> Result<Vec<(SegmentId, Error)>> {
+        let mut left = Vec::new();
+        for &id in ids {
+            match self.vacate(compacting, id) {
+                Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. })) => left.push((id, why)),
+                done => done?,
+            }
+        }
+        Ok(left)
     }
 
     /// The segments that may have bytes of the erased run or document without knowing its name, and

@@ -8,12 +8,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::engine::storage::Storage;
-use crate::error::{Error, IoAction};
+use crate::error::{Error, IoAction, Result};
 
 const SECTOR: u64 = 512;
 
 /// What is read at a time where a larger read fails: a page of the system, then a sector.
 const STEPS: [u64; 2] = [4096, SECTOR];
+
+/// After so many sectors in a row that cannot be read, the device does not answer any more; and so
+/// few show it if none could be read since.
+const GIVES_UP: u64 = 32 << 10;
+const STOPPED: u64 = 64;
 
 /// What Linux answers for a medium that cannot be read: EIO, ENODATA, EBADMSG and EILSEQ.
 const OF_MEDIUM: [i32; 4] = [5, 61, 74, 84];
@@ -30,6 +35,8 @@ struct Unread {
     /// The ends of the ranges, by their starts. No two of them touch.
     ranges: BTreeMap<u64, u64>,
     first: Option<Error>,
+    /// The sectors that could not be read since the last read that succeeded.
+    in_a_row: u64,
 }
 
 impl Unread {
@@ -41,6 +48,7 @@ impl Unread {
     fn note(&mut self, at: u64, error: io::Error) {
         let told = || Error::Io { action: IoAction::Read { offset: at }, source: Arc::new(error) };
         self.first.get_or_insert_with(told);
+        self.in_a_row += 1;
         let start = at - at % SECTOR;
         let end = self.ranges.remove(&(start + SECTOR)).unwrap_or(start + SECTOR);
         match self.ranges.range_mut(..start).next_back() {
@@ -67,14 +75,30 @@ impl Around {
         self.unread.lock().first.clone()
     }
 
+    /// Refuses what was read if the device has stopped to answer: what it did not give would be
+    /// told of as lost.
+    pub(crate) fn check_answers(&self) -> Result<()> {
+        let (first, in_a_row, front) = {
+            let unread = self.unread.lock();
+            (unread.first.clone(), unread.in_a_row, unread.meets(&(0..SECTOR)))
+        };
+        let Some(error) = first.filter(|_| in_a_row > 0) else { return Ok(()) };
+        let answers = || front || self.inner.read_at(0, &mut [0; 512]).is_ok();
+        if in_a_row < STOPPED && answers() { Ok(()) } else { Err(error) }
+    }
+
     /// Reads all at once or, if that fails, in smaller and smaller steps.
     fn read_by(&self, at: u64, buf: &mut [u8], steps: &[u64]) -> io::Result<()> {
         if !self.unread.lock().meets(&(at..at.saturating_add(buf.len() as u64))) {
             match self.inner.read_at(at, buf) {
                 Err(error) if !is_of_medium(&error) => return Err(error),
+                Err(error) if self.unread.lock().in_a_row >= GIVES_UP => return Err(error),
                 Err(error) if steps.is_empty() => self.unread.lock().note(at, error),
                 Err(_) => {}
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.unread.lock().in_a_row = 0;
+                    return Ok(());
+                }
             }
         }
         let Some((&step, smaller)) = steps.split_first() else {

@@ -78,8 +78,9 @@ use crate::format::frames::block::MAX_RECORD;
 /// damaged store open for writing, where the system tells; [`Error::NotAStore`] if nothing in the
 /// file shows that it was a store; [`Error::UnsupportedVersion`] and
 /// [`Error::UnsupportedFeatures`]; [`Error::NeedsFeature`] if records are compressed and the
-/// program lacks the codec; [`Error::DiskFull`]; [`Error::Io`], but not for places of a medium that
-/// cannot be read while others can. After an error there is no new file.
+/// program lacks the codec; [`Error::DiskFull`]; [`Error::Io`] if the device does not answer any
+/// more, or has 16 MiB in a row that cannot be read, but not for smaller places: copy such a file
+/// to another device first. After an error there is no new file.
 pub fn salvage(broken: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<SalvageReport> {
     let (broken, out) = (broken.as_ref(), out.as_ref());
     let source = FileStorage::open_to_read(broken)?;
@@ -123,6 +124,7 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
     let is_there = |run_no: &_| census.runs.get(run_no).is_some_and(|known| known.is_live);
     report.deleted = census.evicted.iter().filter(|run_no| is_there(run_no)).count() as u64;
     fill(&log, &located, &census, &mut report)?;
+    around.check_answers()?;
     log.close()?;
     Ok(report)
 }

@@ -184,8 +184,8 @@ impl<S> Pruning<'_, S> {
     /// The documents to delete, in order: the parts that no checkpoint has; then the checkpoints,
     /// the newest first, and behind each the parts that no older one has.
     ///
-    /// So each checkpoint that is there is whole after any step, and its ancestors are there: one
-    /// that is put meanwhile may name it as its parent.
+    /// So each checkpoint that is there is whole after any step, and the ancestors that were put
+    /// before it are there: one that is put meanwhile may name it as its parent.
     fn in_order(
         &self,
         newest_first: &[(CheckpointId, String)],
@@ -263,6 +263,10 @@ impl<S> Pruning<'_, S> {
             }
             if self.delete_documents(going.iter().flat_map(|candidate| &candidate.keys))? {
                 for candidate in going {
+                    if let What::Checkpoint(id) = candidate.what {
+                        // One that is put later may name it as its parent nevertheless.
+                        self.known.remove(&id);
+                    }
                     let is_part = matches!(candidate.what, What::Part(_));
                     pruned.checkpoints += usize::from(!is_part);
                     pruned.parts += usize::from(is_part);

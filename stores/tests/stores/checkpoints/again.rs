@@ -158,8 +158,10 @@ fn a_copy_beside_puts_is_of_one_moment_and_what_is_put_on_it_hides_nothing() {
 #[derive(Default)]
 struct Interrupting {
     asked: AtomicUsize,
-    act: Mutex<Option<(usize, Box<dyn FnOnce() + Send>)>>,
+    act: Mutex<Option<(usize, Act)>>,
 }
+
+type Act = Box<dyn FnOnce() + Send>;
 
 impl Interrupting {
     fn after(&self, questions: usize, act: impl FnOnce() + Send + 'static) {
@@ -223,6 +225,40 @@ fn a_checkpoint_that_is_put_within_a_pruning_keeps_all_of_its_ancestors() {
         kept += usize::from(there.len() > 50);
     }
     assert!(kept > 1, "{kept}");
+}
+
+/// `put` does not ask whether there is a parent.
+#[test]
+fn a_checkpoint_whose_parent_is_deleted_by_a_pruning_is_no_damage_to_that() {
+    let mut random = SplitMix64::new(44);
+    let mut state = || json!((0..30_000).map(|_| random.next_u64()).collect::<Vec<_>>());
+    let states: Vec<Value> = (0..4).map(|_| state()).collect();
+    for questions in 0.. {
+        let clock = Arc::<Interrupting>::default();
+        let environment = Environment::system().clock(clock.clone());
+        let options = options().extent_size(8 << 20).environment(environment);
+        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+        let (store, key) = (Arc::new(Store::new(&log)), key("t"));
+        let mut ids = Vec::new();
+        for (step, state) in states.iter().enumerate() {
+            let put = store.checkpoint(&key, step, state.clone(), None).unwrap();
+            store.put(&put).unwrap();
+            ids.push(put.id);
+        }
+        let late = store.checkpoint(&key, 9, json!("late"), None).unwrap();
+        let late = late.with_parent(ids[states.len() - 2]);
+        clock.after(questions, {
+            let (store, late) = (Arc::clone(&store), late.clone());
+            move || store.put(&late).unwrap()
+        });
+        let pruned = store.prune(&key, Some(1), None);
+        assert!(pruned.is_ok(), "{questions}: {pruned:?}");
+        if clock.act.lock().unwrap().is_some() {
+            assert!(questions > 9, "{questions}");
+            break;
+        }
+        assert_eq!(store.get_by_id(&key, &late.id).unwrap().as_ref(), Some(&late));
+    }
 }
 
 #[test]
