@@ -22,6 +22,7 @@ mod deferred;
 mod documents;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
+mod erased_after_damage;
 mod erasing;
 mod every_call;
 #[cfg(target_os = "linux")]
