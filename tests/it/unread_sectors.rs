@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
@@ -209,11 +209,13 @@ fn names(error: &Error, bad: &Range<u64>) -> bool {
     matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)
 }
 
-/// A device that stops to answer after so many reads.
+/// A device that stops to answer after so many reads, and a cache that still has what was read.
 #[derive(Debug)]
 struct Stopping {
     disk: SimDisk,
     left: AtomicU64,
+    caches: bool,
+    cached: Mutex<BTreeSet<u64>>,
 }
 
 impl Storage for Stopping {
@@ -222,9 +224,19 @@ impl Storage for Stopping {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        let left = self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        left.map_err(|_| std::io::Error::from_raw_os_error(5))?;
+        let sectors = offset / SECTOR..(offset + buf.len() as u64).div_ceil(SECTOR);
+        let mut cached = self.cached.lock().unwrap();
+        if !self.caches || !sectors.clone().all(|sector| cached.contains(&sector)) {
+            let left = self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+            left.map_err(|_| std::io::Error::from_raw_os_error(5))?;
+            cached.extend(sectors);
+        }
         self.disk.read_at(offset, buf)
+    }
+
+    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.cached.lock().unwrap().clear();
+        self.read_at(offset, buf)
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
@@ -251,19 +263,26 @@ impl Storage for Stopping {
 #[test]
 fn a_device_that_stops_to_answer_while_it_is_salvaged_is_an_error() {
     let (image, count) = store();
-    let mut refused = 0;
+    for caches in [false, true] {
+        let refused = stop_after_each_read(&image, count, caches);
+        assert!(refused > 10, "{refused}");
+    }
+}
+
+/// How often salvage was refused before it read all that there is.
+fn stop_after_each_read(image: &[u8], count: u64, caches: bool) -> u64 {
     for reads in 0.. {
-        let disk = SimDisk::untracked(image.clone());
-        let broken = Stopping { disk, left: AtomicU64::new(reads) };
+        let disk = SimDisk::untracked(image.to_vec());
+        let (left, cached) = (AtomicU64::new(reads), Mutex::default());
+        let broken = Stopping { disk, left, caches, cached };
         let out = Arc::new(MemoryStorage::new());
         match salvage_storage(Arc::new(broken), out.clone()) {
             Err(error) => assert!(matches!(error, Error::Io { .. }), "{reads}: {error}"),
             Ok(_) => {
                 assert_eq!(numbers(&out.to_bytes()), (0..count).collect(), "{reads}");
-                break;
+                return reads;
             }
         }
-        refused += 1;
     }
-    assert!(refused > 10, "{refused}");
+    unreachable!("it ends once the device answers for long enough")
 }

@@ -233,13 +233,15 @@ impl Reader {
         keys: &[RunKey],
         limit: usize,
     ) -> (Vec<RunSummary>, Option<RunKey>) {
-        if let Some((first, [behind, ..])) = keys.split_at_checked(limit) {
-            let found = Self::summaries(state, first);
-            if found.len() == limit {
-                return (found, Some(*behind));
+        let (first, rest) = keys.split_at(limit.min(keys.len()));
+        let mut found = Self::summaries(state, first);
+        match rest.first() {
+            Some(behind) if found.len() == limit => (found, Some(*behind)),
+            _ => {
+                found.extend(Self::summaries(state, rest));
+                (found, None)
             }
         }
-        (Self::summaries(state, keys), None)
     }
 
     /// The list entries of runs in memory.

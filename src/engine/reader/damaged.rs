@@ -82,9 +82,10 @@ impl Damaged {
                 ranges.push(at..at + u64::from(end));
             }
         }
-        let check = |range: Range<u64>| Ok((range.clone(), check_of(disk, &range)?));
+        let file_len = disk.len()?;
+        let check = |range: Range<u64>| Ok((range.clone(), check_of(disk, file_len, &range)?));
         let ranges = ranges.into_iter().map(check).collect::<Result<_>>()?;
-        let len = report.salvaged.then(|| disk.len()).transpose()?;
+        let len = report.salvaged.then_some(file_len);
         Ok(Self { ranges, len })
     }
 
@@ -106,13 +107,15 @@ impl Damaged {
 
     /// Whether other bytes are there by now.
     pub(super) fn has_changed(&self, disk: &Disk) -> Result<bool> {
-        if let Some(len) = self.len
-            && disk.len()? != len
-        {
+        if self.ranges.is_empty() && self.len.is_none() {
+            return Ok(false);
+        }
+        let file_len = disk.len()?;
+        if self.len.is_some_and(|len| len != file_len) {
             return Ok(true);
         }
         for (range, check) in &self.ranges {
-            if check_of(disk, range)? != *check {
+            if check_of(disk, file_len, range)? != *check {
                 return Ok(true);
             }
         }
@@ -144,7 +147,7 @@ impl Gap {
     pub(super) fn at(segment: &Segment, offset: u32) -> Result<Self> {
         let from = segment.file_offset() + u64::from(offset);
         let end = segment.extent_size().end_of(segment.extent());
-        let check = check_of(segment.disk(), &(from..end))?;
+        let check = check_of(segment.disk(), segment.disk().len()?, &(from..end))?;
         Ok(Self { at: segment.position(offset), check })
     }
 
@@ -180,10 +183,10 @@ impl Vain {
     }
 }
 
-fn check_of(disk: &Disk, range: &Range<u64>) -> Result<u32> {
+fn check_of(disk: &Disk, file_len: u64, range: &Range<u64>) -> Result<u32> {
     let mut check = crc32fast::Hasher::new();
     // What was cut off may be zeros. The rest of the file may grow.
-    let end = disk.len()?.clamp(range.start, range.end.max(range.start));
+    let end = file_len.clamp(range.start, range.end.max(range.start));
     check.update(&end.to_le_bytes());
     let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
     check.update(&disk.read_padded(range.start, len)?);

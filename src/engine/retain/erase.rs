@@ -114,21 +114,23 @@ impl Retainer {
         }
         self.checkpoints.cover_seals()?;
         let (doubtful, found) = self.remains(&mut compacting, erasing)?;
-        let mut left = self.vacate_all(&mut compacting, &doubtful)?;
-        let mut refused = self.vacate_all(&mut compacting, &found)?;
-        self.reclaimer.free_dead(&mut compacting)?;
-        if left.iter().chain(&refused).any(|(_, why)| why.is_disk_full()) {
+        let pass = |compacting: &mut Compacting| -> Result<Vec<_>> {
+            let doubted = self.vacate_all(compacting, &doubtful)?;
+            // First those that are known to have bytes.
+            let mut left = self.vacate_all(compacting, &found)?;
+            left.extend(doubted);
+            self.reclaimer.free_dead(compacting)?;
+            Ok(left)
+        };
+        let mut left = pass(&mut compacting)?;
+        if left.iter().any(|(_, why)| why.is_disk_full()) {
             // There may be room now.
-            left = self.vacate_all(&mut compacting, &doubtful)?;
-            refused = self.vacate_all(&mut compacting, &found)?;
-            self.reclaimer.free_dead(&mut compacting)?;
+            left = pass(&mut compacting)?;
         }
         self.log.space.give_back_freed()?;
         self.log.space.give_back_all()?;
         let state = self.log.state.lock();
-        // First those that are known to have bytes.
-        let mut refused = refused.into_iter().chain(left);
-        match refused.find(|(id, _)| state.catalog.segment(*id).is_some()) {
+        match left.into_iter().find(|(id, _)| state.catalog.segment(*id).is_some()) {
             Some((_, why)) => Err(why),
             None => Ok((!found.is_empty(), state.retired.len() as u64)),
         }

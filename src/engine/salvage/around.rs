@@ -15,10 +15,8 @@ const SECTOR: u64 = 512;
 /// What is read at a time where a larger read fails: a page of the system, then a sector.
 const STEPS: [u64; 2] = [4096, SECTOR];
 
-/// After so many sectors in a row that cannot be read, the device does not answer any more; and so
-/// few show it if none could be read since.
+/// After so many sectors in a row that cannot be read, the device does not answer any more.
 const GIVES_UP: u64 = 32 << 10;
-const STOPPED: u64 = 64;
 
 /// What Linux answers for a medium that cannot be read: EIO, ENODATA, EBADMSG and EILSEQ.
 const OF_MEDIUM: [i32; 4] = [5, 61, 74, 84];
@@ -37,6 +35,8 @@ struct Unread {
     first: Option<Error>,
     /// The sectors that could not be read since the last read that succeeded.
     in_a_row: u64,
+    /// A page that could be read.
+    whole_page: Option<u64>,
 }
 
 impl Unread {
@@ -75,16 +75,16 @@ impl Around {
         self.unread.lock().first.clone()
     }
 
-    /// Refuses what was read if the device has stopped to answer: what it did not give would be
-    /// told of as lost.
+    /// Refuses what was read if something could not be read and the device has stopped to answer:
+    /// what it did not give would be told of as lost. The page cache answers without it.
     pub(crate) fn check_answers(&self) -> Result<()> {
-        let (first, in_a_row, front) = {
+        let (first, page) = {
             let unread = self.unread.lock();
-            (unread.first.clone(), unread.in_a_row, unread.meets(&(0..SECTOR)))
+            (unread.first.clone(), unread.whole_page)
         };
-        let Some(error) = first.filter(|_| in_a_row > 0) else { return Ok(()) };
-        let answers = || front || self.inner.read_at(0, &mut [0; 512]).is_ok();
-        if in_a_row < STOPPED && answers() { Ok(()) } else { Err(error) }
+        let Some(error) = first else { return Ok(()) };
+        let answers = page.is_some_and(|at| self.inner.read_anew(at, &mut [0; 4096]).is_ok());
+        if answers { Ok(()) } else { Err(error) }
     }
 
     /// Reads all at once or, if that fails, in smaller and smaller steps.
@@ -96,7 +96,12 @@ impl Around {
                 Err(error) if steps.is_empty() => self.unread.lock().note(at, error),
                 Err(_) => {}
                 Ok(()) => {
-                    self.unread.lock().in_a_row = 0;
+                    let mut unread = self.unread.lock();
+                    unread.in_a_row = 0;
+                    let page = at.next_multiple_of(STEPS[0]);
+                    if at + buf.len() as u64 >= page + STEPS[0] {
+                        unread.whole_page = Some(page);
+                    }
                     return Ok(());
                 }
             }

@@ -111,6 +111,7 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
     let around = Arc::new(Around::new(Arc::clone(&broken)));
     let located = locate(&Disk::without_views(broken), &around)?;
     let census = take_census(&located)?;
+    around.check_answers()?;
     let options = options_for(&located);
     write_store(&*out, &options)?;
     let log = options.start(out, None)?;

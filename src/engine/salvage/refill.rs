@@ -363,11 +363,12 @@ impl<'s> Refill<'s> {
         }
         let log = self.log.log();
         let mut place = || {
+            let now = log.setup.now();
             let mut state = log.reader.open()?;
             for item in items.iter_mut() {
                 item.run_no = state.take_run_no()?;
             }
-            let end = log.place_evictions(&mut state, items, log.setup.now())?;
+            let end = log.place_evictions(&mut state, items, now)?;
             log.finish(state, end, Durability::Process)
         };
         let placed = place();

@@ -52,7 +52,7 @@ impl Setup {
     }
 
     /// The time. The clock is code of the embedder and may panic, so a call asks it before it
-    /// changes anything.
+    /// changes anything. Sealing a segment does not: a panic there poisons the store.
     pub(crate) fn now(&self) -> Timestamp {
         self.options.environment.clock.now()
     }

@@ -7,11 +7,12 @@ pub(super) use crate::engine::storage::system::os::*;
 mod os {
     use std::fs::{self, File};
     use std::io;
+    use std::num::NonZeroU64;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     use std::path::{Path, PathBuf};
 
-    use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
+    use rustix::fs::{Advice, AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
     use rustix::io::retry_on_intr;
 
     /// Reserves the space of a range without writing it.
@@ -67,6 +68,15 @@ mod os {
     pub(in crate::engine::storage) fn sync_file_system(file: &File) -> io::Result<()> {
         Ok(rustix::fs::syncfs(file)?)
     }
+
+    /// Drops what the page cache has of a range, if it is stored and no process maps it.
+    pub(in crate::engine::storage) fn forget_cached(
+        file: &File,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -101,6 +111,10 @@ mod os {
     }
 
     pub(in crate::engine::storage) fn sync_file_system(_: &File) -> io::Result<()> {
+        Err(NO.into())
+    }
+
+    pub(in crate::engine::storage) fn forget_cached(_: &File, _: u64, _: u64) -> io::Result<()> {
         Err(NO.into())
     }
 }

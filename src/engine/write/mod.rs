@@ -175,7 +175,8 @@ impl Log {
     /// Wakes the tasks that are ready. The caller holds no lock, since a waker may call the store,
     /// or drop the last handle of it.
     pub(crate) fn wake_ready(&self) {
-        // A forked child has none of the tasks. Within a waker other threads do it: it may wait.
+        // A forked child has none of the tasks. Within a waker, which may wait, and where
+        // this thread holds wakes, other threads do it.
         if !self.disk.is_inherited() && !self.commit.wake_ready() {
             self.wake_later();
         }

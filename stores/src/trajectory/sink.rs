@@ -280,7 +280,7 @@ impl TrajectoryLog {
     pub(super) fn settle_end(&self, found: &RunSummary) -> Result<bool> {
         let run = found.run.as_str();
         let shared = self.inner.states.lock().of(run);
-        let _nobody_else = Locked::new(&self.inner.log, || shared.lock());
+        let _alone = Locked::new(&self.inner.log, || shared.lock());
         let record = match self.last_but_links(found) {
             Ok(Some(record)) if record.kind() == Some("run_ended") => record,
             Err(error) if !is_untold(&error) => return Err(error),
