@@ -305,11 +305,9 @@ fn a_value_behind_a_torn_tail_is_erased_although_nothing_lists_it() {
     assert_eq!(moved(&disk.image()), moved(&before));
 }
 
-/// All that lists the run is freed before it is erased.
-#[test]
-fn a_record_behind_a_torn_tail_is_erased_although_the_run_was_deleted_before() {
-    let disk = SimDisk::untracked(Vec::new());
-    let log = with_orphans(&disk);
+/// The same, once all that lists the run is freed.
+fn with_orphans_only(disk: &SimDisk) -> RunLog {
+    let log = with_orphans(disk);
     let late = log.start_run("agent", "late", ()).unwrap();
     while log.stats().unwrap().end.segment == SegmentId(3) {
         let _ = late.append(&[3; 7000]).unwrap();
@@ -322,9 +320,30 @@ fn a_record_behind_a_torn_tail_is_erased_although_the_run_was_deleted_before() {
     log.reclaim().unwrap();
     assert_eq!(log.stats().unwrap().sealed_segments, 1);
     assert!(has_secret(&disk.image()));
+    log
+}
+
+#[test]
+fn a_record_behind_a_torn_tail_is_erased_although_the_run_was_deleted_before() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans_only(&disk);
     assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
     assert!(!has_secret(&disk.image()));
     assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+}
+
+#[test]
+fn a_reader_of_the_segment_of_such_a_record_is_told_of_until_it_ends() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans_only(&disk);
+    let reading = log.trace("stays").unwrap();
+    for _ in 0..2 {
+        assert_eq!(log.erase_run("run").unwrap().pinned_extents, 1);
+        assert!(has_secret(&disk.image()));
+    }
+    drop(reading);
+    assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+    assert!(!has_secret(&disk.image()));
 }
 
 /// Segments that are dead give the room that the living of another one need to move.

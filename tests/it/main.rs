@@ -75,6 +75,7 @@ mod observed;
 #[cfg(target_os = "linux")]
 mod only_read;
 mod overtaken;
+mod owed_copies;
 mod pairs;
 mod panics;
 mod plain_copies;

@@ -62,6 +62,44 @@ fn damage_that_stays_is_reported_beside_a_writer_that_never_rests() {
     assert!(looks < 40, "{looks} looks at the superblocks");
 }
 
+/// A writer that does not get on while it copies the page: several looks in a row find the same.
+#[test]
+fn a_superblock_that_looks_find_half_written_is_no_damage_once_it_is_whole() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    log.start_run("agent", "run", ()).unwrap().append(b"record").unwrap();
+    let before = storage.to_bytes();
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let after = storage.to_bytes();
+    let at = [4096, 8192].into_iter().find(|at| before[*at..*at + 180] != after[*at..*at + 180]);
+    let at = at.unwrap();
+    let mut told = 0;
+    for looks in 0..20 {
+        let mut half = after.clone();
+        half[at + 40..at + 4096].copy_from_slice(&before[at + 40..at + 4096]);
+        let storage = Arc::new(MemoryStorage::from_bytes(half));
+        let (left, writer) = (AtomicU64::new(looks), Arc::clone(&storage));
+        let whole = after[at..at + 4096].to_vec();
+        let is_whole = Arc::new(AtomicBool::new(false));
+        let written = Arc::clone(&is_whole);
+        let busy = OnlyReads::new(storage, move |offset, _| {
+            let is_last = offset == at as u64 && left.fetch_sub(1, Ordering::SeqCst) == 0;
+            if is_last {
+                writer.write_at(offset, &whole)?;
+                written.store(true, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let report = reader.recovery_report();
+        let is_odd = report.damaged.iter().any(|one| matches!(one.place, Place::Superblock { .. }));
+        assert!(!is_odd || !is_whole.load(Ordering::SeqCst), "{looks} looks: {report}");
+        told += u64::from(is_odd);
+    }
+    assert!(told > 0 && told < 18, "{told}");
+}
+
 /// No writer repairs the header, and seldom a superblock.
 #[test]
 fn a_damaged_front_keeps_no_reader_out_beside_a_writer_that_never_rests() {

@@ -471,7 +471,12 @@ fn what_an_erasure_leaves_to_a_reader_is_gone_once_the_reader_is() {
             (0..20).for_each(|_| drop(other.append(&[7; 8000]).unwrap()));
             log.checkpoint().unwrap();
             let trace = log.trace("run").unwrap();
-            assert_eq!(log.erase_run("run").unwrap().pinned_extents, 1);
+            for again in 0..3 {
+                let erased = log.erase_run("run").unwrap();
+                assert_eq!((erased.bytes > 0, erased.pinned_extents), (again == 0, 1));
+            }
+            let never = log.erase_run("never");
+            assert!(matches!(never, Err(Error::RunNotFound { .. })), "{never:?}");
             let mut image = storage.clone();
             let log = match ends {
                 "the reader" => log,
@@ -488,6 +493,7 @@ fn what_an_erasure_leaves_to_a_reader_is_gone_once_the_reader_is() {
             log.reclaim().unwrap();
             let has_secret = image.to_bytes().windows(8).any(|part| part == b"a secret");
             assert!(!has_secret, "{space:?}, {ends} ends");
+            assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
             assert!(log.verify().unwrap().is_clean());
         }
     }

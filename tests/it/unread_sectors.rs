@@ -209,10 +209,12 @@ fn names(error: &Error, bad: &Range<u64>) -> bool {
     matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)
 }
 
-/// A device that stops to answer after so many reads, and a cache that still has what was read.
+/// A device that stops to answer, or to give a part of it, after so many reads, and a cache that
+/// still has what was read.
 #[derive(Debug)]
 struct Stopping {
     disk: SimDisk,
+    bad: Range<u64>,
     left: AtomicU64,
     caches: bool,
     cached: Mutex<BTreeSet<u64>>,
@@ -226,7 +228,9 @@ impl Storage for Stopping {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
         let sectors = offset / SECTOR..(offset + buf.len() as u64).div_ceil(SECTOR);
         let mut cached = self.cached.lock().unwrap();
-        if !self.caches || !sectors.clone().all(|sector| cached.contains(&sector)) {
+        let is_bad = offset < self.bad.end && self.bad.start < offset + buf.len() as u64;
+        let is_cached = self.caches && sectors.clone().all(|sector| cached.contains(&sector));
+        if is_bad && !is_cached {
             let left = self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
             left.map_err(|_| std::io::Error::from_raw_os_error(5))?;
             cached.extend(sectors);
@@ -237,6 +241,14 @@ impl Storage for Stopping {
     fn read_anew(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
         self.cached.lock().unwrap().clear();
         self.read_at(offset, buf)
+    }
+
+    /// As a file system tells it.
+    fn data_end(&self, offset: u64, len: u64) -> std::io::Result<u64> {
+        let image = self.disk.image();
+        let part = &image[offset as usize..image.len().min((offset + len) as usize)];
+        let used = part.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+        Ok((offset + used.next_multiple_of(PAGE)).min(offset + len))
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
@@ -274,7 +286,7 @@ fn stop_after_each_read(image: &[u8], count: u64, caches: bool) -> u64 {
     for reads in 0.. {
         let disk = SimDisk::untracked(image.to_vec());
         let (left, cached) = (AtomicU64::new(reads), Mutex::default());
-        let broken = Stopping { disk, left, caches, cached };
+        let broken = Stopping { disk, bad: 0..u64::MAX, left, caches, cached };
         let out = Arc::new(MemoryStorage::new());
         match salvage_storage(Arc::new(broken), out.clone()) {
             Err(error) => assert!(matches!(error, Error::Io { .. }), "{reads}: {error}"),
@@ -285,4 +297,57 @@ fn stop_after_each_read(image: &[u8], count: u64, caches: bool) -> u64 {
         }
     }
     unreachable!("it ends once the device answers for long enough")
+}
+
+/// A store with one segment, of which a page is used.
+fn small() -> Vec<u8> {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "ended", ()).unwrap();
+    let _ = run.append(&payload(0)).unwrap();
+    let _ = run.end(&Outcome::completed()).unwrap();
+    let _ = log.start_run("agent", "held", ()).unwrap();
+    assert!(log.hold("held", "a reason").unwrap());
+    disk.image()
+}
+
+/// What salvage finds if it can read a sector so often.
+fn salvaged_while(
+    image: &[u8],
+    bad: &Range<u64>,
+    left: u64,
+) -> runlog::Result<(SalvageReport, Reader)> {
+    let (disk, bad) = (SimDisk::untracked(image.to_vec()), bad.clone());
+    let (left, cached) = (AtomicU64::new(left), Mutex::default());
+    let out = Arc::new(MemoryStorage::new());
+    let broken = Stopping { disk, bad, left, caches: false, cached };
+    let report = salvage_storage(Arc::new(broken), out.clone())?;
+    Ok((report, ReaderOptions::new().open_storage(out).unwrap()))
+}
+
+#[test]
+fn a_device_that_answers_is_salvaged_however_little_of_it_can_be_read_whole() {
+    let image = small();
+    for sector in 0..PAGE / SECTOR {
+        let start = EXTENTS_AT + sector * SECTOR;
+        let (report, _) = salvaged_while(&image, &(start..start + SECTOR), 0).unwrap();
+        assert!(sector > 0 || report.lost_headers == 1, "{report:?}");
+    }
+}
+
+#[test]
+fn a_sector_that_fails_first_when_it_is_read_for_the_second_time_is_told() {
+    let image = small();
+    let used = image.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+    let mut lost = 0;
+    for start in (EXTENTS_AT..used).step_by(SECTOR as usize) {
+        for left in 0..8 {
+            let (report, found) = salvaged_while(&image, &(start..start + SECTOR), left).unwrap();
+            let is_whole = found.run("ended").is_ok_and(|run| run.ended_at.is_some())
+                && found.held_runs().unwrap().len() == 1;
+            assert!(is_whole || !report.is_complete(), "{start:#x}, {left}");
+            lost += u64::from(!is_whole);
+        }
+    }
+    assert!(lost > 3, "{lost}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::engine::reader::Replica;
 use crate::engine::reader::copied::{Copied, segments};
-use crate::engine::reader::target::{Has, Listed, Owed, Target, is_same};
+use crate::engine::reader::target::{Has, Listed, Owed, Target, frames_that_count, is_same};
 use crate::engine::state::scan::records_in;
 use crate::engine::state::segment::Segment;
 #[cfg(any(test, feature = "unstable-internals"))]
@@ -21,7 +21,7 @@ use crate::format::frames::block::seq_in;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY, FLAG_UNRETURNED};
-use crate::format::segments::segment::SEGMENT_HEADER_LEN;
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
@@ -54,7 +54,8 @@ pub struct Backup {
     pub end: LogPosition,
     /// Damage of what was copied. The copy has the damaged bytes as they are, until a later call
     /// finds whole ones in the store; until then each call names them. Also what the store has lost
-    /// at the end of a segment, which the copy cannot have, until a writer has opened the store.
+    /// at the end of a segment, or with all of it, which the copy cannot have, until a writer has
+    /// opened the store.
     pub damaged: Vec<Corruption>,
 }
 
@@ -153,17 +154,14 @@ impl Target {
         let is_other = |id| wanted.iter().any(|one| key_of(&one.segment).0 == id);
         let listed = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
         let gone: BTreeMap<_, _> = listed.filter(|(key, _)| !is_wanted(**key)).collect();
-        let has_all_of = |id: u32| owed.all || id < owed.floor.segment.0;
         let mut records = HashMap::new();
         for (&(id, salt), has) in gone {
-            let at = LogPosition { segment: SegmentId(id), offset: SEGMENT_HEADER_LEN };
-            if owed.segments || (has_all_of(id) && is_other(id)) {
+            let key = SegmentKey { id: SegmentId(id), salt };
+            let at = LogPosition { segment: key.id, offset: SEGMENT_HEADER_LEN };
+            if owed.segments || (owed.has(at) && is_other(id)) {
                 return Err(Error::CopyHasMore { at });
             }
-            if has_all_of(id) {
-                let key = SegmentKey { id: SegmentId(id), salt };
-                self.refuse_shortened(source, (key, *has), &mut records)?;
-            }
+            self.refuse_shortened(source, (key, *has), &mut records)?;
         }
         Ok(())
     }
@@ -176,12 +174,18 @@ impl Target {
         (key, has): (SegmentKey, Has),
         records: &mut HashMap<RunNo, Option<u64>>,
     ) -> Result<()> {
-        for lexed in self.frames(key, has)? {
+        let bytes = self.read(has)?;
+        // What compaction has moved had survived power loss.
+        let header = SegmentHeader::decode(&bytes);
+        let is_output = header.is_ok_and(|header| header.purpose == Purpose::Output);
+        for lexed in frames_that_count(&bytes, key, has) {
             let FrameHeader { kind, run_no, position: at, .. } = lexed.header;
             let last = records_in(&lexed.header).and_then(|count| count.checked_sub(1));
             // Of a damaged block some records may be whole.
             let is_lost = kind == FrameKind::Record && lexed.payload.is_err();
-            let Some(last) = last.filter(|_| run_no.0 != 0 && !is_lost) else { continue };
+            let is_owed = is_output || self.owed.has(at);
+            let is_record = run_no.0 != 0 && is_owed && !is_lost;
+            let Some(last) = last.filter(|_| is_record) else { continue };
             let seq = seq_in(&lexed.header, last);
             let there = match records.get(&run_no) {
                 Some(known) => *known,
@@ -324,8 +328,7 @@ impl Target {
     fn refuse_other(&self, one: &Copied, bytes: &[u8], counted: Option<Has>) -> Result<()> {
         let Some(has) = counted else { return Ok(()) };
         let other = one.first_other(bytes, &self.read(has)?).map(|at| one.segment.position(at));
-        let is_owed =
-            |at: &LogPosition| self.owed.all || self.owed.went_on || *at < self.owed.floor;
+        let is_owed = |at: &LogPosition| self.owed.went_on || self.owed.has(*at);
         other.filter(is_owed).map_or(Ok(()), |at| Err(Error::CopyHasMore { at }))
     }
 
@@ -444,8 +447,8 @@ impl Target {
     }
 }
 
-/// What the store has lost behind the last frame of a segment, so that it is in nothing that is
-/// copied.
+/// What the store has lost behind the last frame of a segment, or with all of it, so that it is in
+/// nothing that is copied.
 fn lost_behind(end: LogPosition, wanted: &[Copied], source: &Replica) -> Vec<Corruption> {
     let is_cut = |at: LogPosition| {
         let mut same = wanted.iter().filter(|one| one.segment.id() == at.segment);
@@ -453,8 +456,11 @@ fn lost_behind(end: LogPosition, wanted: &[Copied], source: &Replica) -> Vec<Cor
     };
     // What was not durable is told of only if neither a kill nor a loss of power explains it.
     let is_gone = |damage| matches!(damage, Damage::Missing | Damage::Truncated);
+    let is_copied = |extent| wanted.iter().any(|one| one.segment.extent() == extent);
     let is_lost = |damage: &&Corruption| match damage.place {
         Place::Frame(at) => is_gone(damage.damage) && is_cut(at),
+        // A segment with its header.
+        Place::Extent { extent } => is_gone(damage.damage) && !is_copied(extent),
         _ => false,
     };
     source.report().damaged.iter().filter(is_lost).cloned().collect()

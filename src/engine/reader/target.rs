@@ -48,6 +48,12 @@ pub(super) fn is_same(there: Option<SealedAt>, wanted: Option<SealedAt>) -> bool
     there.zip(wanted).is_some_and(|(there, wanted)| there.is_same(&wanted))
 }
 
+/// The frames that count of a segment with these bytes.
+pub(super) fn frames_that_count(bytes: &[u8], key: SegmentKey, has: Has) -> Vec<Lexed> {
+    let items = lex(bytes, &FrameCheck::new(key));
+    frames_below(&items, has.sealed.map_or(has.end, |at| at.end))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed {
     No,
@@ -101,6 +107,13 @@ pub(super) struct Owed {
     pub(super) has_lost: bool,
     /// A writer has gone on since although something was lost.
     pub(super) went_on: bool,
+}
+
+impl Owed {
+    /// Whether the store must have a frame of the log that the copy has at a position.
+    pub(super) fn has(&self, at: LogPosition) -> bool {
+        self.all || at < self.floor
+    }
 }
 
 /// The state of the store that an earlier copy is of.
@@ -198,7 +211,7 @@ impl Target {
             target.allocator.superblock;
         let extents = target.allocator.manifest.extents().clone();
         let mut end_of_log = LogPosition::default();
-        let mut last: Option<(SegmentKey, Has)> = None;
+        let mut of_log = Vec::new();
         for (&extent, used) in &extents.uses {
             if let Use::Retired { .. } = used {
                 // An update broke off in front of freeing it.
@@ -226,13 +239,13 @@ impl Target {
                     end_of_log = end_of_log.max(LogPosition { segment, offset });
                 }
                 let has = Has { extent, end, sealed, listed };
-                if purpose == Purpose::Log && last.is_none_or(|(key, _)| key.id < segment) {
-                    last = Some((SegmentKey { id: segment, salt }, has));
+                if purpose == Purpose::Log {
+                    of_log.push((SegmentKey { id: segment, salt }, has));
                 }
                 target.has.insert((segment.0, salt), has);
             }
         }
-        let floor = last.map_or(Ok(LogPosition::default()), |(key, has)| target.floor(key, has))?;
+        let floor = target.floor(of_log)?;
         target.earlier = Some(Earlier { promised, boot, salvage, end: end_of_log, floor });
         Ok(Some(target))
     }
@@ -309,17 +322,18 @@ impl Target {
         self.disk.read_padded(size.offset_of(has.extent), len as usize)
     }
 
-    /// The frames that count of a segment.
-    pub(super) fn frames(&self, key: SegmentKey, has: Has) -> Result<Vec<Lexed>> {
-        let items = lex(&self.read(has)?, &FrameCheck::new(key));
-        Ok(frames_below(&items, has.sealed.map_or(has.end, |at| at.end)))
-    }
-
-    /// What the frames of a segment say of the end of what had survived power loss.
-    fn floor(&self, key: SegmentKey, has: Has) -> Result<LogPosition> {
-        let frames = self.frames(key, has)?;
-        let durable = frames.iter().filter(|lexed| lexed.payload.is_ok());
-        Ok(durable.map(|lexed| lexed.header.durable).max().unwrap_or_default())
+    /// What the frames of the last of these segments that has some say of the end of what had
+    /// survived power loss: the very last one may have none yet.
+    fn floor(&self, mut of_log: Vec<(SegmentKey, Has)>) -> Result<LogPosition> {
+        of_log.sort_by_key(|(key, _)| core::cmp::Reverse(key.id));
+        for (key, has) in of_log {
+            let frames = frames_that_count(&self.read(has)?, key, has);
+            let whole = frames.iter().filter(|lexed| lexed.payload.is_ok());
+            if let Some(floor) = whole.map(|lexed| lexed.header.durable).max() {
+                return Ok(floor);
+            }
+        }
+        Ok(LogPosition::default())
     }
 
     /// All that is in an extent.

@@ -95,6 +95,16 @@ impl View {
         };
         Ok(!self.unsealed.iter().all(is_owner))
     }
+
+    /// Whether a superblock that did not check is another one by now: it was met half written.
+    fn has_new_superblock(&self, disk: &Disk) -> Result<bool> {
+        let is_odd =
+            |slot| self.report.damaged.iter().any(|one| one.place == Place::Superblock { slot });
+        let now = read_superblocks(disk)?;
+        let len = now.len() / 2;
+        let mut slots = (0..).zip(now.chunks(len).zip(self.seen.superblocks.chunks(len)));
+        Ok(slots.any(|(slot, (now, before))| now != before && is_odd(slot)))
+    }
 }
 
 /// How views are built.
@@ -142,7 +152,7 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
         if shown == Shown::Real {
             match &built {
                 // What took zeros for the end of the log saw perhaps an extent that was punched.
-                Ok(view) if view.is_gone(disk)? => continue,
+                Ok(view) if view.is_gone(disk)? || view.has_new_superblock(disk)? => continue,
                 _ => return built,
             }
         }

@@ -98,7 +98,8 @@ impl Retainer {
     }
 
     /// Moves living runs out of the segments with remains of the erased run or document, and leaves
-    /// none of their bytes. Returns whether there were any, and the number of extents with readers.
+    /// none of their bytes. Returns whether there were any, and the number of extents that may
+    /// still have some, since they have readers.
     ///
     /// Segments that do not know the name, but may have such bytes, are first: the others know it
     /// until all is done. One of them that cannot move, and is not dead, is an error in the end.
@@ -119,8 +120,11 @@ impl Retainer {
             // First those that are known to have bytes.
             let mut left = self.vacate_all(compacting, &found)?;
             left.extend(doubted);
+            // One in which nothing lives was not vacated.
+            self.log.state.lock().suspects.extend(doubtful.iter().chain(&found));
             self.reclaimer.free_dead(compacting)?;
-            Ok(left)
+            // What closing breaks off says nothing: each of these steps may have done less.
+            if self.log.due.is_stopping() { Err(Error::Closed) } else { Ok(left) }
         };
         let mut left = pass(&mut compacting)?;
         if left.iter().any(|(_, why)| why.is_disk_full()) {
@@ -129,11 +133,17 @@ impl Retainer {
         }
         self.log.space.give_back_freed()?;
         self.log.space.give_back_all()?;
-        let state = self.log.state.lock();
-        match left.into_iter().find(|(id, _)| state.catalog.segment(*id).is_some()) {
-            Some((_, why)) => Err(why),
-            None => Ok((!found.is_empty(), state.retired.len() as u64)),
+        let (catalog, retired) = {
+            let state = self.log.state.lock();
+            (Arc::clone(&state.catalog), state.retired.clone())
+        };
+        if let Some((_, why)) = left.into_iter().find(|(id, _)| catalog.segment(*id).is_some()) {
+            return Err(why);
         }
+        // Also those of an earlier erasure.
+        let (doubted, pinned) = self.among(&retired, &mut compacting, erasing)?;
+        let has_some = !found.is_empty() || !doubted.is_empty() || !pinned.is_empty();
+        Ok((has_some, (doubted.len() + pinned.len()) as u64))
     }
 
     /// Moves everything that lives out of these segments. Returns those that stay because they are
@@ -161,8 +171,18 @@ impl Retainer {
         erasing: &Erasing,
     ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
+        self.among(catalog.segments(), compacting, erasing)
+    }
+
+    /// Those of some segments.
+    fn among(
+        &self,
+        segments: &[Arc<Segment>],
+        compacting: &mut Compacting,
+        erasing: &Erasing,
+    ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
         let (mut doubtful, mut found) = (Vec::new(), Vec::new());
-        for segment in catalog.segments() {
+        for segment in segments {
             if self.log.due.is_stopping() {
                 return Err(Error::Closed);
             }
@@ -196,10 +216,85 @@ impl Retainer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use core::time::Duration;
+    use std::sync::{Arc, OnceLock};
 
+    use crate::engine::setup::due::Due;
+    use crate::env::{Scheduler, Steps};
     use crate::storage::MemoryStorage;
-    use crate::{Durability, Error, Options, Outcome};
+    use crate::{Activity, Durability, Error, Observer, Options, Outcome, Phase, RunLog};
+
+    /// Closes a store, as another thread would, when a compaction has ended. Runs no step.
+    #[derive(Debug, Default)]
+    struct Closing(OnceLock<Arc<Due>>);
+
+    impl Observer for Closing {
+        fn observe(&self, activity: Activity, phase: Phase<'_>) {
+            if activity == Activity::Compaction && matches!(phase, Phase::End(_)) {
+                self.0.get().into_iter().for_each(|due| due.stop());
+            }
+        }
+    }
+
+    impl Scheduler for Closing {
+        fn begin(&self, _: Steps) {}
+    }
+
+    const SECRET: &[u8] = b"a secret of some length";
+
+    fn has_secret(storage: &MemoryStorage) -> bool {
+        storage.to_bytes().windows(SECRET.len()).any(|part| part == SECRET)
+    }
+
+    fn write_secret(log: &RunLog) {
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let _ = run.append(SECRET).unwrap();
+        let _ = run.end(&Outcome::completed().durability(Durability::Disk)).unwrap();
+    }
+
+    #[test]
+    fn an_erase_that_closing_breaks_off_behind_the_move_says_so() {
+        let closing = Arc::new(Closing::default());
+        let options = Options::new().extent_size(64 << 10).background(false);
+        let storage = Arc::new(MemoryStorage::new());
+        let log =
+            options.clone().observer(closing.clone()).create_storage(storage.clone()).unwrap();
+        write_secret(&log);
+        let other = log.start_run("agent", "other", ()).unwrap();
+        (0..20).for_each(|_| drop(other.append(&[7; 8000]).unwrap()));
+        closing.0.set(Arc::clone(&log.engine().log.due)).unwrap();
+        let broken_off = log.erase_run("run");
+        assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
+        drop(other);
+        log.close().unwrap();
+        let log = options.open_storage(storage.clone()).unwrap();
+        assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+        assert!(!has_secret(&storage));
+    }
+
+    /// No full segment is known then, and the one that was sealed for the erase is not either.
+    #[test]
+    fn an_erase_of_the_only_run_that_closing_breaks_off_says_so() {
+        let options = Options::new().extent_size(64 << 10).receipts(0, Duration::ZERO);
+        let options = options.scheduler(Arc::new(Closing::default()));
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options.create_storage(storage.clone()).unwrap();
+        let gone = log.start_run("agent", "gone", ()).unwrap();
+        (0..20).for_each(|_| drop(gone.append(&[7; 8000]).unwrap()));
+        let _ = gone.end(&Outcome::completed()).unwrap();
+        log.checkpoint().unwrap();
+        let _ = log.delete_run("gone").unwrap();
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+        assert_eq!(log.stats().unwrap().sealed_segments, 0);
+        log.close().unwrap();
+        let log = options.open_storage(storage.clone()).unwrap();
+        write_secret(&log);
+        log.engine().log.due.stop();
+        let broken_off = log.erase_run("run");
+        assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
+        assert!(has_secret(&storage));
+    }
 
     #[test]
     fn an_erase_that_closing_breaks_off_says_so_and_is_finished_by_the_next() {
@@ -207,19 +302,16 @@ mod tests {
         let storage = Arc::new(MemoryStorage::new());
         let log = options.create_storage(storage.clone()).unwrap();
         let other = log.start_run("agent", "other", ()).unwrap();
-        let run = log.start_run("agent", "run", ()).unwrap();
-        let _ = run.append(b"a secret of some length").unwrap();
-        let _ = run.end(&Outcome::completed().durability(Durability::Disk)).unwrap();
-        let has_secret = || storage.to_bytes().windows(8).any(|part| part == b"a secret");
+        write_secret(&log);
         log.engine().log.due.stop();
         let broken_off = log.erase_run("run");
         assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
-        assert!(has_secret());
-        drop((run, other));
+        assert!(has_secret(&storage));
+        drop(other);
         log.close().unwrap();
         let log = options.open_storage(storage.clone()).unwrap();
         assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
-        assert!(!has_secret());
+        assert!(!has_secret(&storage));
         assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
     }
 }

@@ -83,7 +83,9 @@ impl Around {
             (unread.first.clone(), unread.whole_page)
         };
         let Some(error) = first else { return Ok(()) };
-        let answers = page.is_some_and(|at| self.inner.read_anew(at, &mut [0; 4096]).is_ok());
+        // Or the header and the superblocks: a small store has no other page.
+        let mut pages = page.into_iter().chain((0..3).map(|page| page * STEPS[0]));
+        let answers = pages.any(|at| self.inner.read_anew(at, &mut [0; 4096]).is_ok());
         if answers { Ok(()) } else { Err(error) }
     }
 

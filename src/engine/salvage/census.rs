@@ -4,6 +4,7 @@
 use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 
+use crate::engine::salvage::around::Around;
 use crate::engine::salvage::locate::{Found, Located};
 use crate::engine::state::scan::{
     Item, Lexed, directory_in, each_counted, frames_below, lex, names, payload_of,
@@ -55,9 +56,10 @@ pub(crate) struct Census {
     pub(crate) spans: Vec<Option<(RunNo, RunNo)>>,
     /// The segments with evictions.
     pub(crate) evictions_in: Vec<usize>,
-    /// Places in the file, and their lengths, where frames were and can no longer be read. What the
-    /// disk cannot read may be a part of a frame.
-    pub(crate) gaps: Vec<(u64, u64)>,
+    /// Places in the file, and their lengths, where frames were and can no longer be read.
+    gaps: Vec<(u64, u64)>,
+    /// Where the frames of segments that count are in the file.
+    logs: Vec<Range<u64>>,
     /// Evictions that cannot be read.
     pub(crate) lost_evictions: u64,
     /// Frames of batches that were not written to their end.
@@ -156,7 +158,7 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
     for at in order {
         let Some(found) = located.segments.get(at) else { continue };
         let contents = Contents::read(located, found, &mut census.floor)?;
-        census.count(located, at, found, &contents);
+        census.count(at, found, &contents);
     }
     census.evictions_in.sort_unstable();
     census.gaps.sort_unstable();
@@ -164,7 +166,7 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
 }
 
 impl Census {
-    fn count(&mut self, located: &Located, at: usize, found: &Found, contents: &Contents) {
+    fn count(&mut self, at: usize, found: &Found, contents: &Contents) {
         let is_live = !found.retired;
         let mut span: Option<(RunNo, RunNo)> = None;
         let directory = contents.directory();
@@ -220,16 +222,9 @@ impl Census {
         if is_live {
             let gaps = contents.gaps(found.end.is_some());
             let place = |(from, to)| (found.at + u64::from(from), u64::from(to - from));
-            let gaps: Vec<_> = gaps.map(place).collect();
-            let is_in_gap = |range: &Range<u64>| {
-                gaps.iter().any(|(at, len)| *at <= range.start && range.end <= at + len)
-            };
             let end = found.at + u64::from(contents.end).min(contents.bytes.len() as u64);
-            let mut unread = located.around.unread_in(&(found.at..end));
-            unread.retain(|range| !is_in_gap(range));
-            self.gaps
-                .extend(unread.into_iter().map(|range| (range.start, range.end - range.start)));
-            self.gaps.extend(gaps);
+            self.logs.push(found.at..end);
+            self.gaps.extend(gaps.map(place));
             self.note_uncommitted(contents);
         }
     }
@@ -250,6 +245,23 @@ impl Census {
                 run.count += 1;
             }
         }
+    }
+
+    /// Places in the file, and their lengths, where frames were and cannot be read. What the disk
+    /// could not read, up to now, may be a part of a frame.
+    pub(crate) fn lost_bytes(&self, around: &Around) -> Vec<(u64, u64)> {
+        let mut lost = self.gaps.clone();
+        let is_in_gap = |range: &Range<u64>| {
+            let behind = self.gaps.partition_point(|(at, _)| *at <= range.start);
+            let gap = behind.checked_sub(1).and_then(|before| self.gaps.get(before));
+            gap.is_some_and(|(at, len)| range.end <= at + len)
+        };
+        for log in &self.logs {
+            let unread = around.unread_in(log).into_iter().filter(|range| !is_in_gap(range));
+            lost.extend(unread.map(|range| (range.start, range.end - range.start)));
+        }
+        lost.sort_unstable();
+        lost
     }
 
     /// The ids of a run with unfinished records.

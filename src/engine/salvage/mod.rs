@@ -148,8 +148,9 @@ fn fill(
     let mut refill = Refill::new(log, located, census, report);
     refill.write_runs()?;
     refill.write_receipts()?;
-    let gaps = census.gaps.iter();
-    report.missing.extend(gaps.map(|&(offset, len)| Missing::Bytes { offset, len }));
+    // Behind the last read, since a sector may fail at the second.
+    let lost = census.lost_bytes(&located.around).into_iter();
+    report.missing.extend(lost.map(|(offset, len)| Missing::Bytes { offset, len }));
     for (&number, found) in &census.unfinished {
         let name = census.name_of_unfinished(number).cloned();
         let (agent, run) = match name {

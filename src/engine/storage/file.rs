@@ -26,7 +26,7 @@ use crate::engine::storage::holes;
 use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
-use crate::engine::storage::system::{forget_cached, release_space, reserve_space};
+use crate::engine::storage::system::{read_past_cache, release_space, reserve_space};
 use crate::error::{Error, IoAction, Result};
 
 /// How often opening starts again if the path comes to name another file meanwhile.
@@ -164,9 +164,9 @@ impl Storage for FileStorage {
     }
 
     fn read_anew(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        // Where it cannot be dropped, what the cache has is read.
-        let _ = forget_cached(&*self.file()?, offset, buf.len() as u64);
-        self.read_at(offset, buf)
+        // Where the system cannot do that, what the cache has is read.
+        let read = read_past_cache(&*self.file()?, offset, buf);
+        read.unwrap_or_else(|| self.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -7,13 +7,14 @@ pub(super) use crate::engine::storage::system::os::*;
 mod os {
     use std::fs::{self, File};
     use std::io;
-    use std::num::NonZeroU64;
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
     use std::path::{Path, PathBuf};
 
-    use rustix::fs::{Advice, AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
+    use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
     use rustix::io::retry_on_intr;
+
+    const PAGE: usize = 4096;
 
     /// Reserves the space of a range without writing it.
     pub(in crate::engine::storage) fn reserve_space(
@@ -69,13 +70,24 @@ mod os {
         Ok(rustix::fs::syncfs(file)?)
     }
 
-    /// Drops what the page cache has of a range, if it is stored and no process maps it.
-    pub(in crate::engine::storage) fn forget_cached(
+    /// Reads a range from the device, and not from the page cache; both its ends are multiples of
+    /// a page. `None` if the system cannot do that.
+    pub(in crate::engine::storage) fn read_past_cache(
         file: &File,
         offset: u64,
-        len: u64,
-    ) -> io::Result<()> {
-        Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
+        buf: &mut [u8],
+    ) -> Option<io::Result<()>> {
+        let flags = i32::try_from(OFlags::DIRECT.bits()).ok()?;
+        let options = &mut File::options();
+        let direct = options.read(true).custom_flags(flags).open(descriptor_path(file)).ok()?;
+        // The place in memory must be a multiple, too.
+        let mut space = vec![0; buf.len() + PAGE];
+        let start = space.as_ptr().align_offset(PAGE);
+        let aligned = space.get_mut(start..)?.get_mut(..buf.len())?;
+        let read = direct.read_exact_at(aligned, offset);
+        buf.copy_from_slice(aligned);
+        let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
+        (!read.as_ref().is_err_and(is_refused)).then_some(read)
     }
 }
 
@@ -114,7 +126,11 @@ mod os {
         Err(NO.into())
     }
 
-    pub(in crate::engine::storage) fn forget_cached(_: &File, _: u64, _: u64) -> io::Result<()> {
-        Err(NO.into())
+    pub(in crate::engine::storage) fn read_past_cache(
+        _: &File,
+        _: u64,
+        _: &mut [u8],
+    ) -> Option<io::Result<()>> {
+        None
     }
 }

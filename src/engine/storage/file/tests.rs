@@ -401,3 +401,27 @@ fn what_a_window_lets_go_of_is_there_all_the_same() {
         assert_eq!(read[at..at + 8], wanted, "{at}");
     }
 }
+
+/// The bytes that this thread has read from devices, if the system counts them.
+fn read_from_devices() -> Option<u64> {
+    let counts = fs::read_to_string("/proc/thread-self/io").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
+}
+
+#[test]
+fn what_is_read_anew_comes_from_the_device_whatever_the_cache_has() {
+    let (_dir, _, storage) = store(&[7; 8 << 20]);
+    storage.sync().unwrap();
+    let mut page = [0; 4096];
+    storage.read_at(5 << 20, &mut page).unwrap();
+    let before = read_from_devices();
+    storage.read_anew(5 << 20, &mut page).unwrap();
+    assert_eq!(page, [7; 4096]);
+    let file_system = storage.handle.file_system();
+    let is_ext4 = file_system.keeps_space() && !file_system.fills_holes();
+    match before.filter(|_| is_ext4).zip(read_from_devices()) {
+        Some((before, after)) => assert_eq!(after - before, 4096),
+        None => println!("skipped: not ext4, or nothing counts what is read"),
+    }
+    assert!(storage.read_anew(8 << 20, &mut page).is_err());
+}
