@@ -303,11 +303,17 @@ fn stop_after_each_read(image: &[u8], count: u64, caches: bool) -> u64 {
 fn small() -> Vec<u8> {
     let disk = SimDisk::untracked(Vec::new());
     let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
+    let _ = log.start_run("agent", "held", ()).unwrap();
     let run = log.start_run("agent", "ended", ()).unwrap();
     let _ = run.append(&payload(0)).unwrap();
-    let _ = run.end(&Outcome::completed()).unwrap();
-    let _ = log.start_run("agent", "held", ()).unwrap();
-    assert!(log.hold("held", "a reason").unwrap());
+    // Sectors without a part of a record, which is missed by its number.
+    for count in 0..20 {
+        assert!(log.hold("held", "a reason").unwrap());
+        if count == 10 {
+            let _ = run.end(&Outcome::completed()).unwrap();
+        }
+        assert!(count == 19 || log.release("held").unwrap());
+    }
     disk.image()
 }
 
