@@ -84,6 +84,38 @@ fn a_store_that_was_set_back_is_refused_in_any_boot() {
     }
 }
 
+/// The same if the last segment that the copy has is empty, and if compaction has moved all frames.
+#[test]
+fn a_store_that_was_set_back_is_refused_by_a_copy_without_a_frame_at_its_end() {
+    for (id, compacts) in [(1, false), (2, false), (1, true), (2, true)] {
+        let (storage, log) = create();
+        let new = storage.to_bytes();
+        append(&log, "run", [1; 20]);
+        append(&log, "gone", [2; 20]);
+        log.sync().unwrap();
+        let earlier = storage.to_bytes();
+        append(&log, "run", [3; 200]);
+        for run in ["run", "gone"] {
+            let _ = log.writer(run).unwrap().end(&Outcome::completed()).unwrap();
+        }
+        // The log goes on in another segment.
+        let _ = log.erase_run("gone").unwrap();
+        if compacts {
+            let _ = log.compact().unwrap();
+        }
+        let copy = Arc::new(MemoryStorage::new());
+        let _ = back_up(&storage, 1, &copy).unwrap();
+        let older = Arc::new(MemoryStorage::new());
+        let _ = back_up(&in_memory(earlier.clone()), 1, &older).unwrap();
+        for image in [earlier, new] {
+            refuses(&in_memory(image), id, &copy, &format!("boot {id}, {compacts}"));
+        }
+        // A copy takes the place of another one.
+        let _ = back_up(&older, id, &copy).unwrap();
+        assert!(sound(&open(&copy)) == sound(&open(&older)));
+    }
+}
+
 /// Opening seals the segment as an empty one, whose space the store may use again.
 #[test]
 fn a_store_that_has_lost_all_records_of_a_segment_is_refused_after_a_writer_opened_it() {

@@ -127,7 +127,6 @@ impl Target {
         let went_on = block.salvage != earlier.salvage;
         let segments = went_on || report.salvaged;
         if block.flags & FLAG_COPY != 0 {
-            // Backups of less were made into it.
             return Ok(Owed { segments, ..Owed::default() });
         }
         // What a reader leaves out that is not durable may be in the copy.
@@ -135,7 +134,8 @@ impl Target {
         let all = wants_all && source.boot() == Some(earlier.boot);
         let has_lost = went_on || report.has_lost();
         let went_on = wants_all && went_on;
-        Ok(Owed { all, floor: earlier.floor, segments, has_lost: wants_all && has_lost, went_on })
+        let has_lost = wants_all && has_lost;
+        Ok(Owed { by_store: true, all, floor: earlier.floor, segments, has_lost, went_on })
     }
 
     /// Refuses if the log ends in front of the end of the copy, and not for a loss of power.
@@ -155,13 +155,18 @@ impl Target {
         let listed = self.has.iter().filter(|(_, has)| has.listed != Listed::No);
         let gone: BTreeMap<_, _> = listed.filter(|(key, _)| !is_wanted(**key)).collect();
         let mut records = HashMap::new();
+        let next = source.superblock()?.next_segment;
         for (&(id, salt), has) in gone {
             let key = SegmentKey { id: SegmentId(id), salt };
             let at = LogPosition { segment: key.id, offset: SEGMENT_HEADER_LEN };
-            if owed.segments || (owed.has(at) && is_other(id)) {
+            // The store knew of it durably in front of its first frame (O4), so it was set back.
+            let is_unknown = owed.by_store && key.id >= next && has.end > SEGMENT_HEADER_LEN;
+            if owed.segments || is_unknown || (owed.has(at) && is_other(id)) {
                 return Err(Error::CopyHasMore { at });
             }
-            self.refuse_shortened(source, (key, *has), &mut records)?;
+            if owed.by_store {
+                self.refuse_shortened(source, (key, *has), &mut records)?;
+            }
         }
         Ok(())
     }

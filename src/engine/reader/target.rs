@@ -97,6 +97,8 @@ pub(super) struct Target {
 /// loss of power may have cut off.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Owed {
+    /// The source is a store. Of a copy, backups of less were made into it, perhaps.
+    pub(super) by_store: bool,
     /// All frames: the machine was not started anew since the copy was made.
     pub(super) all: bool,
     /// The frames in front of this position: they had survived power loss.
