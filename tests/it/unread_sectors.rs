@@ -204,6 +204,26 @@ fn a_free_extent_must_be_read_if_a_superblock_is_damaged() {
     }
 }
 
+/// No header and no frame is left of a segment that nothing else tells of.
+#[test]
+fn salvage_tells_of_an_extent_without_a_manifest_of_which_nothing_can_be_read() {
+    let (mut image, count) = store();
+    image[(SUPERBLOCK_AT + 2 * PAGE) as usize..EXTENTS_AT as usize].fill(0);
+    let starts = (EXTENTS_AT as usize..image.len()).step_by(EXTENT);
+    let starts = starts.filter(|at| SegmentHeader::decode(&image[*at..]).is_ok());
+    let mut lost = 0;
+    for start in starts {
+        let bad = start as u64..(start + EXTENT) as u64;
+        let (report, out) = salvaged(&with_bad(&image, &bad)).unwrap();
+        let found = numbers(&out);
+        assert!(!report.has_manifest && found.is_superset(&outside(&image, &bad)), "{bad:?}");
+        lost += count - found.len() as u64;
+        let told = Missing::Bytes { offset: bad.start, len: EXTENT as u64 };
+        assert!(report.missing.contains(&told), "{bad:?}: {report:?}");
+    }
+    assert!(lost > 10, "{lost}");
+}
+
 /// Whether an error says that a read of this sector failed.
 fn names(error: &Error, bad: &Range<u64>) -> bool {
     matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)

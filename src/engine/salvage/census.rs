@@ -160,6 +160,7 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
         let contents = Contents::read(located, found, &mut census.floor)?;
         census.count(at, found, &contents);
     }
+    census.gaps.extend(located.unread.iter().map(|at| (at.start, at.end - at.start)));
     census.evictions_in.sort_unstable();
     census.gaps.sort_unstable();
     Ok(census)

@@ -1,6 +1,7 @@
 //! Finding the segments of a damaged store: by its manifest, if that can be trusted; else by the
 //! headers of segments; and where a header is lost, by the frames themselves.
 
+use core::ops::Range;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -54,6 +55,8 @@ pub(crate) struct Located {
     pub(crate) has_manifest: bool,
     /// Segments whose headers are lost.
     pub(crate) lost_headers: u64,
+    /// What cannot be read of extents that may have been segments: nothing tells.
+    pub(crate) unread: Vec<Range<u64>>,
     /// What was durable, as far as the superblocks tell.
     pub(crate) durable: LogPosition,
     pub(crate) damaged: Vec<Corruption>,
@@ -87,6 +90,7 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
                 segments: Vec::new(),
                 has_manifest: true,
                 lost_headers: 0,
+                unread: Vec::new(),
                 durable: base.durable,
                 damaged: report.damaged,
             };
@@ -149,6 +153,7 @@ fn without_manifest(disk: Disk, around: &Arc<Around>, damaged: Vec<Corruption>) 
         segments: Vec::new(),
         has_manifest: false,
         lost_headers: 0,
+        unread: Vec::new(),
         durable,
         damaged: report.damaged,
     };
@@ -328,6 +333,8 @@ impl Located {
                 let (end, retired) = (None, false);
                 self.segments.push(Found { at, check, purpose, end, retired });
                 self.lost_headers += 1;
+            } else {
+                self.unread.extend(self.around.unread_in(&(at..at + len as u64)));
             }
         }
         Ok(())

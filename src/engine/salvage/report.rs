@@ -117,7 +117,8 @@ pub enum Missing {
         count: u64,
     },
     /// Bytes of a segment that are no frames, or that the disk cannot read: whatever was there is
-    /// lost, also what nothing else in the file tells of.
+    /// lost, also what nothing else in the file tells of. Without the manifest, also what the disk
+    /// cannot read of an extent that may have been a segment.
     Bytes {
         /// Where they are in the damaged file.
         offset: u64,
