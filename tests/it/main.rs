@@ -105,6 +105,7 @@ mod tail_writers;
 #[cfg(target_os = "linux")]
 mod tmpfs;
 mod trust;
+mod unread_after_kills;
 mod unread_sectors;
 mod unstated;
 mod waiting_reads;
