@@ -178,6 +178,31 @@ fn a_store_opens_unless_a_record_or_the_manifest_cannot_be_read() {
     assert!(refused.len() > 2 && count > 99, "{refused:?}");
 }
 
+/// That is no damage: the same call does it once the disk reads again.
+#[test]
+fn an_erasure_that_cannot_read_a_segment_answers_with_the_read_that_failed() {
+    let (image, _) = store();
+    let mut refused = 0;
+    for bad in sectors(&image).step_by(3) {
+        let disk = Arc::new(SimDisk::untracked(image.clone()));
+        let log = options().open_storage(disk.clone()).unwrap();
+        disk.fail_reads_in(bad.clone(), ErrorKind::Other);
+        let erased = log.erase_run("run 3");
+        disk.clear_faults();
+        if let Err(error) = erased {
+            assert!(names(&error, &bad), "{bad:?}: {error:?}");
+            refused += 1;
+            match log.erase_run("run 3") {
+                Ok(_) | Err(Error::RunNotFound { .. }) => {}
+                Err(error) => panic!("{bad:?}: {error:?}"),
+            }
+        }
+        let mark = &payload(30)[..24];
+        assert!(!disk.image().windows(mark.len()).any(|bytes| bytes == mark), "{bad:?}");
+    }
+    assert!(refused > 10, "{refused}");
+}
+
 /// The extent may be that of a segment of which the lost superblock tells.
 #[test]
 fn a_free_extent_must_be_read_if_a_superblock_is_damaged() {

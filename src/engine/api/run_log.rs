@@ -277,9 +277,9 @@ impl RunLog {
     /// # Errors
     /// Those of [`RunLog::delete_run`]; [`Error::Corrupt`] if a segment with records of the run is
     /// damaged, since a copy would hide what is missing, or may have some that lost their name;
-    /// [`Error::DiskFull`]; [`Error::Closed`] if the store is closed meanwhile. The run is deleted
-    /// then, but bytes remain, after damage only in such segments: call it again to continue. That
-    /// works for every deleted run. After [`Error::RunNotFound`] no byte of such a run remains.
+    /// [`Error::Io`] if one cannot be read; [`Error::DiskFull`]; [`Error::Closed`] if the store is
+    /// closed meanwhile. The run is deleted then, but bytes remain, after damage only in such
+    /// segments: call it again to continue. After [`Error::RunNotFound`] no byte of it remains.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
         let erased = self.engine().retainer.erase(run.into());
         let (bytes, pinned_extents) = self.log().told(erased, Durability::Disk)?;

@@ -276,9 +276,8 @@ impl Compactor {
                     wanted = all;
                 }
                 Err(Obstacle::Unmovable(id, error)) => {
+                    compacting.leave(id, error.as_ref());
                     self.tell(error);
-                    compacting.unmovable.insert(id);
-                    compacting.damaged.insert(id);
                     return Ok(Attempt::Nothing);
                 }
             }

@@ -57,6 +57,8 @@ pub(crate) struct Compacting {
     pub(crate) damaged: BTreeSet<SegmentId>,
     /// Why the first of them could not be read, until that is reported.
     pub(crate) unread: Option<Error>,
+    /// The first read of a segment in this pass that the disk refused.
+    pub(crate) refused_read: Option<Error>,
     /// Segments that gained nothing, with their living bytes at that time. They are left alone
     /// until fewer of their bytes live.
     pub(crate) settled: HashMap<SegmentId, u64>,
@@ -82,6 +84,16 @@ impl Compacting {
     pub(crate) fn begin(&mut self) {
         self.unmovable.clear();
         self.carried.clear();
+        self.refused_read = None;
+    }
+
+    /// Leaves a segment where it is, which is damaged or was not read for this error.
+    pub(crate) fn leave(&mut self, id: SegmentId, error: Option<&Error>) {
+        if let Some(error) = error.filter(|error| error.is_io()) {
+            self.refused_read.get_or_insert_with(|| error.clone());
+        }
+        self.unmovable.insert(id);
+        self.damaged.insert(id);
     }
 
     /// What was read of a segment; `None` if it is damaged or the disk cannot read it. Then it
@@ -89,9 +101,8 @@ impl Compacting {
     pub(crate) fn unless_unread<T>(&mut self, id: SegmentId, read: Result<T>) -> Result<Option<T>> {
         match read {
             Err(error @ (Error::Io { .. } | Error::Corrupt(_))) => {
+                self.leave(id, Some(&error));
                 self.unread.get_or_insert(error);
-                self.unmovable.insert(id);
-                self.damaged.insert(id);
                 Ok(None)
             }
             read => read.map(Some),

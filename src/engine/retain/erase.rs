@@ -147,7 +147,7 @@ impl Retainer {
     }
 
     /// Moves everything that lives out of these segments. Returns those that stay because they are
-    /// damaged, or because there is no room for what lives in them.
+    /// damaged or cannot be read, or because there is no room for what lives in them.
     fn vacate_all(
         &self,
         compacting: &mut Compacting,
@@ -157,7 +157,7 @@ impl Retainer {
         for &id in ids {
             match self.vacate(compacting, id) {
                 Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. })) => left.push((id, why)),
-                done => done?,
+                done => left.extend(done?.map(|why| (id, why))),
             }
         }
         Ok(left)
@@ -201,15 +201,19 @@ impl Retainer {
         Ok((doubtful, found))
     }
 
-    /// Moves everything that lives out of a segment. It fails if the segment is damaged.
-    fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<()> {
+    /// Moves everything that lives out of a segment. Returns why it stays: it is damaged, or the
+    /// disk could not read what must move.
+    fn vacate(&self, compacting: &mut Compacting, id: SegmentId) -> Result<Option<Error>> {
         if self.log.state.lock().catalog.segment(id).is_none() {
-            return Ok(());
+            return Ok(None);
         }
         match self.compactor.compact_segments(compacting, &[id], Goal::Erase)? {
-            Attempt::Done(_) => Ok(()),
+            Attempt::Done(_) => Ok(None),
             _ if self.log.due.is_stopping() => Err(Error::Closed),
-            _ => Err(Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch)),
+            _ => {
+                let damaged = || Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch);
+                Ok(Some(compacting.refused_read.clone().unwrap_or_else(damaged)))
+            }
         }
     }
 }
