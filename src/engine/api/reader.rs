@@ -206,7 +206,8 @@ impl Reader {
     /// are. The copy has no index, which is built when it is opened, and holes where the store has
     /// free space. A file that is not there gets its name when it is complete. An earlier copy of
     /// the same store, which no process has opened for writing since, is brought up to date: it
-    /// keeps the segments that it has, and stays what it was until the new state is durable in it.
+    /// keeps the segments that it has. A call that breaks off leaves it as it was, or as of a moment
+    /// between the earlier copy and this one.
     /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
     /// What the store has lost since an earlier copy stays in the copy, or the backup is refused,
     /// also after a restart of the machine, or if an older state of the store was put back. Of what
@@ -239,8 +240,7 @@ impl Reader {
     /// the copy has; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
     /// [`Error::Truncated`](crate::Error::Truncated) if the earlier copy was cut off;
     /// [`Error::DiskFull`](crate::Error::DiskFull);
-    /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file, and an earlier
-    /// copy is what it was.
+    /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         backup(&self.replica.again()?, path.as_ref())
     }
