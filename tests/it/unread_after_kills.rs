@@ -15,8 +15,7 @@ use runlog::format::EXTENTS_AT;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Error, Follow, Follower, LogCursor, LogEvent, LogEventKind, Options, ReadLog, Reader,
-    ReaderOptions, RunLog,
+    Error, Follow, Follower, LogCursor, LogEvent, LogEventKind, ReadLog, Reader, ReaderOptions,
 };
 use runlog_sim::{SimDisk, SplitMix64};
 
@@ -29,6 +28,8 @@ use super::support::frames::EXTENT;
 mod answers;
 mod rescued;
 mod story;
+mod watched;
+mod written;
 
 const SECTOR: u64 = 512;
 
@@ -78,6 +79,8 @@ struct Tally {
     damaged: u64,
     failed_calls: u64,
     calls: u64,
+    looks: u64,
+    failed_looks: u64,
     harmless: u64,
 }
 
@@ -236,10 +239,6 @@ impl Case {
         true
     }
 
-    fn options(&self) -> Options {
-        self.settings.options()
-    }
-
     fn fail(&self, disk: &SimDisk) {
         for bad in &self.faults.unread {
             disk.fail_reads_in(bad.clone(), ErrorKind::Other);
@@ -263,7 +262,8 @@ impl Case {
     }
 
     fn check(&self, what: &str, log: &impl ReadLog, known: &Known, faults: &Faults) -> usize {
-        let answers = Answers::of(log, self.caller.runs.max(known.runs.len() as u64));
+        let runs = known.runs.keys().next_back().map_or(0, |run| run + 1);
+        let answers = Answers::of(log, runs.max(self.caller.runs));
         if let Err(error) = answers.check(known, faults) {
             panic!("{self}: {what}: {error}");
         }
@@ -276,10 +276,16 @@ impl Case {
 
     fn reads(&self, tally: &mut Tally, random: &mut SplitMix64) {
         let options = ReaderOptions::new().environment(self.settings.environment());
-        let disk = self.disk();
-        match options.open_storage(Arc::new(disk.clone())) {
+        let disk = SimDisk::untracked(self.image.clone());
+        let is_late = random.below(4) == 0;
+        if !is_late {
+            self.fail(&disk);
+        }
+        let opened = options.open_storage(Arc::new(disk.clone()));
+        self.fail(&disk);
+        match opened {
             Err(error) => {
-                assert!(!self.is_harmless, "{self}: a reader: {error:?}");
+                assert!(!is_late && !self.is_harmless, "{self}: a reader: {error:?}");
                 self.allow("a reader is refused", &error);
                 tally.unread += 1;
             }
@@ -404,110 +410,6 @@ impl Case {
             "{self}: a follower is told {told:?}, {before} of them before, in place of {all:?}"
         );
         self.fail(disk);
-    }
-
-    /// Calls that write, on a disk with these faults.
-    fn work(&self, log: &RunLog, caller: &mut Caller, faults: &Faults, tally: &mut Tally) {
-        for _ in 0..caller.random.index(25) {
-            let call = caller.step(log, &self.settings);
-            tally.calls += 1;
-            if let Err(error) = call.result {
-                tally.failed_calls += 1;
-                // An erasure names a segment that cannot move.
-                let stays = call.erases && !faults.unread.is_empty() && error.is_corruption();
-                assert!(stays || faults.explain(&error), "{self}: {:?}: {error:?}", call.event);
-            }
-        }
-    }
-
-    fn writes(&self, tally: &mut Tally, seed: u64) {
-        let mut caller = self.caller.clone_with(SplitMix64::new(seed), self.known.clone());
-        let disk = SimDisk::untracked(self.image.clone());
-        let is_late = caller.random.coin();
-        if !is_late {
-            self.fail(&disk);
-        }
-        let log = match self.options().open_storage(Arc::new(disk.clone())) {
-            Ok(log) => log,
-            Err(error) => {
-                assert!(!is_late && !self.is_harmless, "{self}: an opening: {error:?}");
-                self.allow("an opening", &error);
-                tally.refused += 1;
-                disk.clear_faults();
-                return self.last(&disk, &caller.known, "after a refusal");
-            }
-        };
-        tally.opened += 1;
-        if is_late {
-            if caller.random.coin() {
-                self.check("a writer", &log, &caller.known, &self.healed());
-            }
-            self.fail(&disk);
-        }
-        let errors = self.check("a writer", &log, &caller.known, &self.faults);
-        assert!(!self.is_harmless || errors == 0, "{self}: {errors} errors of a writer");
-        self.work(&log, &mut caller, &self.faults, tally);
-        self.checked(&log, &caller.known, &self.faults, "a writer that worked");
-        if caller.random.coin() {
-            disk.clear_faults();
-            self.checked(&log, &caller.known, &self.healed(), "a writer later");
-            self.work(&log, &mut caller, &self.healed(), tally);
-            if caller.random.coin() {
-                self.fail(&disk);
-            }
-        }
-        let disk = self.stop(log, &disk, &mut caller);
-        self.fail(&disk);
-        match self.options().open_storage(Arc::new(disk.clone())) {
-            Ok(log) => {
-                self.checked(&log, &caller.known, &self.faults, "opened again");
-                self.work(&log, &mut caller, &self.faults, tally);
-                let disk = self.stop(log, &disk, &mut caller);
-                self.last(&disk, &caller.known, "in the end");
-            }
-            Err(error) => {
-                self.allow("an opening again", &error);
-                disk.clear_faults();
-                self.last(&disk, &caller.known, "after another refusal");
-            }
-        }
-    }
-
-    /// Closes the store, or kills its process. The disk that is left has no fault.
-    fn stop(&self, log: RunLog, disk: &SimDisk, caller: &mut Caller) -> SimDisk {
-        if caller.random.coin() {
-            let image = disk.image();
-            drop(log);
-            return SimDisk::untracked(image);
-        }
-        if let Err(error) = log.close() {
-            self.allow("a close", &error);
-        }
-        disk.clear_faults();
-        disk.clone()
-    }
-
-    /// The answers, and what `verify` says.
-    fn checked(&self, log: &RunLog, known: &Known, faults: &Faults, what: &str) {
-        let runs = known.runs.keys().next_back().map_or(0, |run| run + 1);
-        let answers = Answers::of(log, runs.max(self.caller.runs));
-        if let Err(error) = answers.check(known, faults) {
-            panic!("{self}: {what}: {error}");
-        }
-        match log.verify() {
-            Ok(report) => {
-                let may_have = faults.has_damage || !faults.unread.is_empty();
-                assert!(report.is_clean() || may_have, "{self}: {what}: {:?}", report.problems);
-            }
-            Err(error) => assert!(faults.explain(&error), "{self}: {what}: verify: {error:?}"),
-        }
-    }
-
-    /// Everything is there once the disk reads all again.
-    fn last(&self, disk: &SimDisk, known: &Known, what: &str) {
-        let log = self.options().open_storage(Arc::new(disk.clone()));
-        let log = log.unwrap_or_else(|error| panic!("{self}: {what}: {error:?}"));
-        self.checked(&log, known, &self.healed(), what);
     }
 }
 

@@ -11,6 +11,7 @@ use runlog::{
 };
 use runlog_sim::{CrashImages, SimClock, SimDisk, SimEntropy, SplitMix64, Survivors};
 
+use crate::support::background::Background;
 use crate::support::frames::EXTENT;
 
 pub(super) const AGENT: &str = "agent";
@@ -109,6 +110,8 @@ pub(super) struct Settings {
     pub(super) clock: SimClock,
     entropy: SimEntropy,
     pub(super) boot: u8,
+    /// Does the background work, in place of the calls.
+    background: Option<Background>,
 }
 
 impl Settings {
@@ -121,6 +124,14 @@ impl Settings {
             clock: SimClock::new(Timestamp(1_000_000_000)),
             entropy: SimEntropy::new(random.next_u64()),
             boot: 1,
+            background: (random.below(3) == 0).then(Background::default),
+        }
+    }
+
+    /// Some background work, in any order.
+    pub(super) fn some_background(&self, random: &mut SplitMix64) {
+        if let Some(background) = &self.background {
+            background.run_some(random, 3);
         }
     }
 
@@ -133,14 +144,18 @@ impl Settings {
 
     pub(super) fn options(&self) -> Options {
         let codec = Compression::Zstd { level: 1 };
-        Options::new()
+        let options = Options::new()
             .extent_size(EXTENT as u64)
             .background(false)
             .index(self.index)
             .tail_writer(self.tail)
             .compression(if self.compresses { codec } else { Compression::None })
             .compaction(Compaction::new().automatic(self.compacts))
-            .environment(self.environment())
+            .environment(self.environment());
+        match &self.background {
+            Some(background) => options.scheduler(Arc::new(background.clone())),
+            None => options,
+        }
     }
 }
 
@@ -158,7 +173,6 @@ pub(super) struct Caller {
 pub(super) struct Call {
     pub(super) event: Event,
     pub(super) is_durable: bool,
-    pub(super) erases: bool,
     pub(super) result: Result<(), Error>,
 }
 
@@ -203,12 +217,13 @@ impl Caller {
         if call.result.is_ok() {
             self.known.apply(&call.event);
         }
+        settings.some_background(&mut self.random);
         call
     }
 
     fn call(&mut self, log: &RunLog, level: Durability) -> Call {
         let at_level = level == Durability::Disk;
-        let done = |event, is_durable, result| Call { event, is_durable, erases: false, result };
+        let done = |event, is_durable, result| Call { event, is_durable, result };
         let (running, ended) = (self.pick(false), self.pick(true));
         match (self.random.below(40), running, ended) {
             (0..18, Some(run), _) => self.append(log, run, level),
@@ -227,7 +242,7 @@ impl Caller {
                 if erased.is_err() {
                     let _ = self.known.half_gone.insert(run);
                 }
-                Call { erases: true, ..done(Event::Delete(run), true, erased.map(drop)) }
+                done(Event::Delete(run), true, erased.map(drop))
             }
             (26..30, ..) => {
                 let (key, id, len) = (self.random.below(KEYS), self.ids, self.len());
@@ -249,7 +264,7 @@ impl Caller {
                     }
                     erased.map(drop)
                 };
-                Call { erases, ..done(Event::Remove(key), true, gone) }
+                done(Event::Remove(key), true, gone)
             }
             (31, ..) => done(Event::Nothing, true, log.sync()),
             (32..34, ..) => done(Event::Nothing, true, log.checkpoint()),
@@ -285,7 +300,7 @@ impl Caller {
             records => log.append_batch_to(AGENT, &name, records, allow).map(drop),
         };
         let (event, is_durable) = (Event::Append(run, ids), level == Durability::Disk);
-        Call { event, is_durable, erases: false, result }
+        Call { event, is_durable, result }
     }
 }
 
