@@ -119,6 +119,8 @@ impl Session<'_> {
         for _ in 0..self.caller.random.index(25) {
             let call = self.caller.step(log, &self.settings);
             tally.calls += 1;
+            // Also one that failed may have deleted what it was to erase.
+            self.copied.note(&self.caller.known);
             if let Err(error) = call.result {
                 let case = self.case;
                 tally.failed_calls += 1;
@@ -126,7 +128,6 @@ impl Session<'_> {
                 continue;
             }
             self.events.push(call.event);
-            self.copied.note(&self.caller.known);
             if call.is_durable {
                 self.durable = self.events.len();
             }
