@@ -206,8 +206,8 @@ impl Reader {
     /// are. The copy has no index, which is built when it is opened, and holes where the store has
     /// free space. A file that is not there gets its name when it is complete. An earlier copy of
     /// the same store, which no process has opened for writing since, is brought up to date: it
-    /// keeps the segments that it has. A call that breaks off leaves it as it was, or as of a moment
-    /// between the earlier copy and this one.
+    /// keeps the segments that it has. A call that breaks off leaves it as it was, or as of a
+    /// moment between the earlier copy and this one.
     /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
     /// What the store has lost since an earlier copy stays in the copy, or the backup is refused,
     /// also after a restart of the machine, or if an older state of the store was put back. Of what
