@@ -113,9 +113,18 @@ fn check(seed: u64) -> (bool, usize) {
     let disk = SimDisk::untracked(image);
     let boot = 1 + random.index(2) as u8;
     let Ok(log) = unindexed(boot).open_storage(Arc::new(disk.clone())) else { return (false, 0) };
-    let mut done = 0;
+    // What is read keeps its segments.
+    let (mut done, mut reading) = (0, None);
     for number in 0..2 * ITEMS {
         let item = Item(number);
+        match random.below(4) {
+            0 => reading = log.trace(&*Item(random.index(ITEMS)).name()).ok(),
+            1 => drop(reading.take()),
+            _ => {}
+        }
+        if random.below(3) == 0 {
+            let _ = item.erase(&log);
+        }
         let is_gone = item.erase(&log).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         if is_gone {
             done += 1;
@@ -124,6 +133,7 @@ fn check(seed: u64) -> (bool, usize) {
             assert!(left.is_none(), "RUNLOG_ERASED_SEED={seed}: {item:?} is left at {left:?}");
         }
     }
+    drop(reading);
     (true, done)
 }
 

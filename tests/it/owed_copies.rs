@@ -188,7 +188,7 @@ impl Life {
         for _ in 0..records {
             let payload = self.payload();
             let record = NewRecord::new(&payload).durability(level);
-            let pair = [record.clone(), NewRecord::new(b"two").durability(level)];
+            let pair = [record, NewRecord::new(b"two").durability(level)];
             let appended = match self.random.below(5) {
                 0 => writer.append_batch(&pair).map(drop),
                 _ => writer.append_record(&record).map(drop),

@@ -410,7 +410,7 @@ fn read_from_devices() -> Option<u64> {
 
 #[test]
 fn what_is_read_anew_comes_from_the_device_whatever_the_cache_has() {
-    let (_dir, _, storage) = store(&[7; 8 << 20]);
+    let (_dir, _, storage) = store(&vec![7; 8 << 20]);
     storage.sync().unwrap();
     let mut page = [0; 4096];
     storage.read_at(5 << 20, &mut page).unwrap();
