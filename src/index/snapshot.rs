@@ -343,7 +343,10 @@ impl TableView {
 
     /// Calls `visit` for each entry, ascending, without copies. It checks that keys ascend, since
     /// damaged branch pages can lead in circles.
-    fn each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Decoded<()>) -> Result<(), IndexError> {
+    pub(super) fn each(
+        &self,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Decoded<()>,
+    ) -> Result<(), IndexError> {
         self.0.call(|table| {
             let mut last: Option<Vec<u8>> = None;
             for entry in table.iter()? {

@@ -39,7 +39,7 @@ use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::evictions::evictions;
+use crate::engine::state::evictions::{evictions, has_evictions};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::state::tail::Tail;
@@ -288,7 +288,12 @@ fn build(
         keeps,
         freed,
     };
-    let state = first_state(&disk, (&base, setup.options.tail_writer), known, catalog, &log)?;
+    let writer = setup.options.tail_writer;
+    let mut state = first_state(&disk, (&base, writer), known, catalog, &log)?;
+    let is_rebuilt =
+        |segment: &Arc<Segment>| has_evictions(segment) && segment.directory_damage().is_some();
+    state.has_lost_deletions =
+        report.may_lack_deletions() || state.catalog.segments().iter().any(is_rebuilt);
     let slot = match (setup.options.index, keep_index) {
         (false, _) => IndexSlot::Off,
         (true, true) => IndexSlot::Stored,
@@ -370,6 +375,7 @@ pub(crate) fn first_state(
         catalog: Arc::new(catalog),
         active: ActiveRuns::default(),
         deleted: Arc::new(deleted),
+        has_lost_deletions: false,
         suspects,
         dead,
         retired: known.retired,
