@@ -153,8 +153,8 @@ impl Catalog {
         }
     }
 
-    /// Stops asking an index that has a run where no directory lists it: an eviction that was not
-    /// applied yet was damaged after the segments with the run were gone. Answers whether it did.
+    /// Stops asking an index that has a run where no directory lists it: somebody changed one of
+    /// the two. Answers whether it did.
     pub(crate) fn doubts_places(&self, run_no: RunNo, spans: &[Span]) -> bool {
         !spans.iter().all(|span| self.lists(run_no, span.segment)) && self.doubt_index()
     }
@@ -169,15 +169,26 @@ impl Catalog {
 
     /// The run slices of a run in sealed segments.
     pub(crate) fn parts_of(&self, run_no: RunNo, spans: &[Span]) -> Result<Arc<[RunSlice]>> {
-        let open = |span: &Span| {
+        let mut parts = Vec::with_capacity(spans.len());
+        for span in spans {
             let place = Place::Directory { segment: span.segment };
             let segment = self.segment(span.segment);
             let segment = segment.ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
-            let mut part = RunSlice::sealed(segment, span.slot, run_no)?;
-            part.list();
-            Ok(part)
-        };
-        spans.iter().map(open).collect()
+            let sealed = RunSlice::sealed(segment, span.slot, run_no);
+            let is_rebuilt = segment.directory_damage().is_some();
+            // What the directory was rebuilt from may have less than the index knows.
+            let found = match sealed {
+                Err(Error::Corrupt(_)) if is_rebuilt => None,
+                sealed => Some(sealed?),
+            };
+            let lost = is_rebuilt.then(|| RunSlice::lost(segment, span, found.as_ref())).flatten();
+            parts.extend(found.map(|mut part| {
+                part.list();
+                part
+            }));
+            parts.extend(lost);
+        }
+        Ok(parts.into())
     }
 }
 

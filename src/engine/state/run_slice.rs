@@ -8,6 +8,7 @@ use crate::error::{Damage, Error, Result, unless_damaged};
 use crate::format::codec::first_of;
 use crate::format::frames::block::seq_in;
 use crate::format::{FrameHeader, FrameKind};
+use crate::index::Span;
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
 /// The longest list of offsets that is copied into memory.
@@ -49,6 +50,22 @@ impl RunSlice {
             let (chunks, first_lsn) = directory.chunks(slot)?;
             let (segment, offsets) = (Arc::clone(segment), Offsets::Stored { first });
             Ok(Self { segment, records, chunks, first_lsn, first_seq, next_seq, offsets })
+        })
+    }
+
+    /// What a segment has lost of a run, behind the part that is found: each record is an error at
+    /// its place.
+    pub(crate) fn lost(segment: &Arc<Segment>, span: &Span, found: Option<&Self>) -> Option<Self> {
+        let Span { first_lsn, first_seq, next_seq, .. } = *span;
+        let records = span.records.saturating_sub(found.map_or(0, |part| part.records));
+        let from = match found {
+            Some(part) => Some(part.next_seq),
+            None => first_seq,
+        };
+        let is_behind = from.is_some_and(|from| from < next_seq);
+        (records > 0 && is_behind).then(|| {
+            let (segment, offsets) = (Arc::clone(segment), Offsets::Listed(Arc::new([])));
+            Self { segment, records, chunks: 0, first_lsn, first_seq: from, next_seq, offsets }
         })
     }
 
