@@ -795,3 +795,58 @@ fn the_new_file_appears_whole_and_the_damaged_one_is_not_touched() {
     }
     log.close().unwrap();
 }
+
+/// Zeros at the end are no end of the log where more was durable.
+#[test]
+fn a_last_frame_of_a_closed_store_that_damage_zeroed_is_told() {
+    for last in ["a record", "an end", "a hold"] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        (0..3).for_each(|_| drop(run.append(b"record").unwrap()));
+        match last {
+            "a record" => {}
+            "an end" => drop(run.end(&Outcome::completed()).unwrap()),
+            _ => assert!(log.hold("run", "why").unwrap()),
+        }
+        drop(run);
+        log.close().unwrap();
+        let mut image = storage.to_bytes();
+        assert!(salvage(image.clone()).unwrap().0.is_complete(), "{last}");
+        let (range, _) = frames_in(&image, 0).pop().unwrap();
+        image[range.clone()].fill(0);
+        let (report, _) = salvage(image).unwrap();
+        let is_told = |missing: &Missing| match missing {
+            Missing::Bytes { offset, len } => {
+                *offset <= range.start as u64 && range.end as u64 <= offset + len
+            }
+            _ => false,
+        };
+        assert!(report.missing.iter().any(is_told), "{last}: {report:?}");
+    }
+}
+
+/// A loss of power left the deletion of the old version and the COMMIT.
+#[test]
+fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
+    for only_payload in [false, true] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        log.docs().put("state", "key", &NewRecord::new(b"durable")).unwrap();
+        log.sync().unwrap();
+        let value = [7; 2000];
+        let next = NewRecord::new(&value).durability(Durability::Process);
+        log.docs().put("state", "key", &next).unwrap();
+        let mut image = storage.to_bytes();
+        let frames = frames_in(&image, 0);
+        assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
+        let records = frames.iter().filter(|frame| frame.1.kind == FrameKind::Record);
+        let torn = records.last().unwrap().0.clone();
+        let from = torn.start + if only_payload { 1024 } else { 0 };
+        image[from..torn.end].fill(0);
+        let (report, out) = salvage(image).unwrap();
+        let found = reader(&out).unwrap().docs().get("state", "key").unwrap().unwrap();
+        assert_eq!(found.payload(), b"durable", "{only_payload}");
+        assert!(!report.is_complete(), "{report:?}");
+    }
+}

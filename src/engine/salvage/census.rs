@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::codec::Decoded;
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::evicted_runs;
-use crate::format::frames::frame::{FLAG_DOCUMENT, decode_ids};
+use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids};
 use crate::format::map::manifest::used_len;
 use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, FrameKind};
@@ -86,6 +86,8 @@ pub(crate) struct Contents {
     items: Vec<Item>,
     /// Where the log of the segment ends.
     end: u32,
+    /// There were frames up to here at least, if the log may end in the segment.
+    durable: u32,
     /// Frames of batches that were not written to their end.
     uncommitted: Vec<Lexed>,
 }
@@ -116,12 +118,21 @@ impl Contents {
             segment if segment == id => floor.offset.max(last),
             _ => last,
         };
+        let is_open = of_log && !is_sealed && found.end.is_none() && marker.is_none();
+        let behind = items.last().map_or(0, Item::offset);
+        let durable = match floor.segment {
+            segment if is_open && segment == id => floor.offset,
+            // There was a SEAL frame.
+            segment if is_open && segment > id => behind.saturating_add(FRAME_HEADER_LEN as u32),
+            _ => 0,
+        };
         let mut frames = Vec::with_capacity(all.len());
         each_counted(&all, whole, &mut |lexed| frames.push(*lexed));
+        leave_torn(&mut frames, if is_open { durable } else { u32::MAX });
         let mut counted = frames.iter().map(|lexed| lexed.header.position).peekable();
         let is_left_out = |lexed: &Lexed| counted.next_if_eq(&lexed.header.position).is_none();
         let uncommitted = all.into_iter().filter(is_left_out).collect();
-        Ok(Self { bytes, frames, items, end, uncommitted })
+        Ok(Self { bytes, frames, items, end, durable, uncommitted })
     }
 
     /// The directory, if it is whole.
@@ -139,12 +150,39 @@ impl Contents {
         self.items.iter().filter_map(move |item| {
             let Item::Gap { from, to, blank } = *item else { return None };
             // Zeros behind the last frame were never written, unless the log went on there.
-            let last = if is_sealed { self.end } else { used };
+            let last = if is_sealed { self.end } else { used.max(self.durable) };
             let to = to.unwrap_or(last).min(self.end);
-            let was_written = to > from && (!blank || is_sealed || to < used);
+            let is_behind = from >= used.max(self.durable) || to > used.max(self.durable);
+            let was_written = to > from && (!blank || is_sealed || to < used || !is_behind);
             was_written.then_some((from, to))
         })
     }
+}
+
+/// Leaves out what deletes in batches that lack a frame, from `sure` on: a loss of power may have
+/// torn them, and then what they replace counts.
+fn leave_torn(frames: &mut Vec<Lexed>, sure: u32) {
+    let (mut first, mut torn) = (0, HashSet::new());
+    for (at, lexed) in frames.iter().enumerate() {
+        let header = &lexed.header;
+        if header.flags & FLAG_BATCH != 0 {
+            continue;
+        }
+        if header.kind == FrameKind::Commit && header.position.offset >= sure {
+            let count = header.extra as usize;
+            let members = frames.get(first.max(at.saturating_sub(count))..at).unwrap_or_default();
+            let is_bad = |one: &Lexed| one.payload.is_err();
+            if members.len() < count || members.iter().any(is_bad) {
+                let goes = |one: &&Lexed| {
+                    let of_document = one.header.flags & FLAG_DOCUMENT != 0;
+                    one.header.kind == FrameKind::Evict || (of_document && is_bad(one))
+                };
+                torn.extend(members.iter().filter(goes).map(|one| one.header.position.offset));
+            }
+        }
+        first = at + 1;
+    }
+    frames.retain(|lexed| !torn.contains(&lexed.header.position.offset));
 }
 
 /// Reads all segments: those of the log from the last to the first, since later frames say what was

@@ -100,8 +100,8 @@ pub enum Missing {
         /// The key.
         key: RunId,
     },
-    /// Records of a batch whose end is missing. Either the batch was never written to its end, and
-    /// did not count, or its last frame is lost.
+    /// Records of a batch whose end is missing, or documents of one that lacks a frame. Either the
+    /// batch was never written whole, and did not count, or a part of it is lost.
     Unfinished {
         /// The agent, or the namespace of a document, as in the damaged store, unless it is lost.
         agent: Option<AgentId>,
