@@ -182,7 +182,8 @@ impl Documents<'_> {
     /// Those of [`Documents::delete`]; [`Error::Corrupt`] if a segment with versions of the
     /// document is damaged, since a copy would hide what is missing, or if one may have versions
     /// because damage took what names them: the document is deleted then, and everything that is
-    /// not in the segment that the error names is erased, but bytes may remain. After any error,
+    /// not in the segment that the error names is erased, but bytes may remain. [`Error::Io`] if
+    /// one cannot be read, and [`Error::Closed`] if the store is closed meanwhile. After any error,
     /// call it again to continue.
     pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
         let erased = self.log.work(|engine| engine.retainer.erase_document(namespace, key));

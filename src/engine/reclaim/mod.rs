@@ -57,8 +57,9 @@ pub(crate) struct Compacting {
     pub(crate) damaged: BTreeSet<SegmentId>,
     /// Why the first of them could not be read, until that is reported.
     pub(crate) unread: Option<Error>,
-    /// The first read of a segment in this pass that the disk refused.
-    pub(crate) refused_read: Option<Error>,
+    /// The segments that stay in this pass, as far as the disk did not read them or they are
+    /// damaged, and why.
+    pub(crate) left: HashMap<SegmentId, Option<Error>>,
     /// Segments that gained nothing, with their living bytes at that time. They are left alone
     /// until fewer of their bytes live.
     pub(crate) settled: HashMap<SegmentId, u64>,
@@ -84,14 +85,12 @@ impl Compacting {
     pub(crate) fn begin(&mut self) {
         self.unmovable.clear();
         self.carried.clear();
-        self.refused_read = None;
+        self.left.clear();
     }
 
     /// Leaves a segment where it is, which is damaged or was not read for this error.
     pub(crate) fn leave(&mut self, id: SegmentId, error: Option<&Error>) {
-        if let Some(error) = error.filter(|error| error.is_io()) {
-            self.refused_read.get_or_insert_with(|| error.clone());
-        }
+        self.left.insert(id, error.cloned());
         self.unmovable.insert(id);
         self.damaged.insert(id);
     }

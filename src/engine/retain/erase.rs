@@ -156,7 +156,9 @@ impl Retainer {
         let mut left = Vec::new();
         for &id in ids {
             match self.vacate(compacting, id) {
-                Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. })) => left.push((id, why)),
+                Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. } | Error::Io { .. })) => {
+                    left.push((id, why));
+                }
                 done => left.extend(done?.map(|why| (id, why))),
             }
         }
@@ -211,8 +213,14 @@ impl Retainer {
             Attempt::Done(_) => Ok(None),
             _ if self.log.due.is_stopping() => Err(Error::Closed),
             _ => {
-                let damaged = || Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch);
-                Ok(Some(compacting.refused_read.clone().unwrap_or_else(damaged)))
+                let damaged = Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch);
+                let is_read = |error: &Error| error.is_io();
+                let why = match compacting.left.get(&id) {
+                    Some(own) => own.clone().filter(is_read),
+                    // Another segment, which would have to move too, was not read.
+                    None => compacting.left.values().flatten().find(|why| is_read(why)).cloned(),
+                };
+                Ok(Some(why.unwrap_or(damaged)))
             }
         }
     }

@@ -7,11 +7,12 @@ pub(super) use crate::engine::storage::system::os::*;
 mod os {
     use std::fs::{self, File};
     use std::io;
+    use std::num::NonZeroU64;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
     use std::path::{Path, PathBuf};
 
-    use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
+    use rustix::fs::{Advice, AtFlags, CWD, FallocateFlags, OFlags, RenameFlags};
     use rustix::io::retry_on_intr;
 
     const PAGE: usize = 4096;
@@ -77,17 +78,44 @@ mod os {
         offset: u64,
         buf: &mut [u8],
     ) -> Option<io::Result<()>> {
-        let flags = i32::try_from(OFlags::DIRECT.bits()).ok()?;
+        let read = read_directly(file, offset, buf);
+        (!read.as_ref().is_err_and(is_unable)).then_some(read)
+    }
+
+    fn read_directly(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let flags = OFlags::DIRECT.bits().cast_signed();
         let options = &mut File::options();
-        let direct = options.read(true).custom_flags(flags).open(descriptor_path(file)).ok()?;
+        let direct = options.read(true).custom_flags(flags).open(descriptor_path(file))?;
         // The place in memory must be a multiple, too.
         let mut space = vec![0; buf.len() + PAGE];
         let start = space.as_ptr().align_offset(PAGE);
-        let aligned = space.get_mut(start..)?.get_mut(..buf.len())?;
-        let read = direct.read_exact_at(aligned, offset);
+        let aligned = space.get_mut(start..).and_then(|rest| rest.get_mut(..buf.len()));
+        let aligned = aligned.ok_or(io::ErrorKind::InvalidInput)?;
+        direct.read_exact_at(aligned, offset)?;
         buf.copy_from_slice(aligned);
-        let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
-        (!read.as_ref().is_err_and(is_refused)).then_some(read)
+        Ok(())
+    }
+
+    /// Whether the system refuses to read past its cache, whatever the device answers: the file
+    /// system cannot, `/proc` is not there, or the process may not open the file again.
+    pub(in crate::engine::storage) fn is_unable(error: &io::Error) -> bool {
+        use rustix::io::Errno;
+        let found = Errno::from_io_error(error);
+        found.is_none_or(|found| {
+            let refusals = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOENT];
+            let of_process = [Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+            refusals.contains(&found) || of_process.contains(&found)
+        })
+    }
+
+    /// Drops what the page cache has of a range, if it is stored and no process maps it. The system
+    /// keeps what it caches together with something outside of the range.
+    pub(in crate::engine::storage) fn forget_cached(
+        file: &File,
+        offset: u64,
+        len: u64,
+    ) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
     }
 }
 
@@ -132,5 +160,9 @@ mod os {
         _: &mut [u8],
     ) -> Option<io::Result<()>> {
         None
+    }
+
+    pub(in crate::engine::storage) fn forget_cached(_: &File, _: u64, _: u64) -> io::Result<()> {
+        Err(NO.into())
     }
 }

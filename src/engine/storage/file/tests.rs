@@ -425,3 +425,13 @@ fn what_is_read_anew_comes_from_the_device_whatever_the_cache_has() {
     }
     assert!(storage.read_anew(8 << 20, &mut page).is_err());
 }
+
+#[test]
+fn a_system_that_cannot_pass_the_cache_is_told_from_a_device_that_does_not_answer() {
+    use crate::engine::storage::system::is_unable;
+
+    // EINVAL, EOPNOTSUPP, ENOSYS, ENOENT, EACCES, EPERM; EIO, ESTALE, ENOTCONN, EHOSTDOWN.
+    let unable = [22, 95, 38, 2, 13, 1].map(io::Error::from_raw_os_error);
+    assert!(unable.iter().all(is_unable));
+    assert!(![5, 116, 107, 112].map(io::Error::from_raw_os_error).iter().any(is_unable));
+}
