@@ -840,8 +840,8 @@ fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
         let mut image = storage.to_bytes();
         let frames = frames_in(&image, 0);
         assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
-        let records = frames.iter().filter(|frame| frame.1.kind == FrameKind::Record);
-        let torn = records.last().unwrap().0.clone();
+        let mut records = frames.iter().filter(|frame| frame.1.kind == FrameKind::Record);
+        let torn = records.next_back().unwrap().0.clone();
         let from = torn.start + if only_payload { 1024 } else { 0 };
         image[from..torn.end].fill(0);
         let (report, out) = salvage(image).unwrap();

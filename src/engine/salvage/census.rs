@@ -11,7 +11,7 @@ use crate::engine::state::scan::{
     truncation_marker, whole_up_to,
 };
 use crate::error::Result;
-use crate::format::codec::Decoded;
+use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::evicted_runs;
 use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids};
@@ -123,7 +123,7 @@ impl Contents {
         let durable = match floor.segment {
             segment if is_open && segment == id => floor.offset,
             // There was a SEAL frame.
-            segment if is_open && segment > id => behind.saturating_add(FRAME_HEADER_LEN as u32),
+            segment if is_open && segment > id => behind.saturating_add(len_u32(FRAME_HEADER_LEN)),
             _ => 0,
         };
         let mut frames = Vec::with_capacity(all.len());
