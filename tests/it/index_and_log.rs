@@ -151,6 +151,38 @@ fn a_run_that_only_the_index_has_is_not_there() {
     }
 }
 
+/// The same if that opening, which closes the segment, is over before it has looked at the index.
+#[test]
+fn a_run_that_only_the_index_has_does_not_come_back_at_the_next_opening() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    let segments =
+        (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(&image, number));
+    let evictions = segments.flatten().filter(|frame| frame.1.kind == FrameKind::Evict);
+    let evictions: Vec<_> = evictions.map(|frame| frame.0).collect();
+    evictions.into_iter().for_each(|frame| image[frame].fill(0x55));
+    for is_killed in [false, true] {
+        let storage = Arc::new(MemoryStorage::from_bytes(image.clone()));
+        let idle = options().scheduler(Arc::new(Background::default()));
+        let log = idle.open_storage(storage.clone()).unwrap();
+        assert!(!log.recovery_report().damaged.is_empty());
+        let left = storage.to_bytes();
+        if !is_killed {
+            log.close().unwrap();
+        }
+        let left = if is_killed { left } else { storage.to_bytes() };
+        let log = options().open_storage(Arc::new(MemoryStorage::from_bytes(left))).unwrap();
+        log.checkpoint().unwrap();
+        assert!(log.run(name(0).as_str()).is_err(), "{is_killed}");
+        assert_eq!(log.runs(&RunQuery::new()).count(), 3, "{is_killed}");
+    }
+}
+
 /// The same of a document.
 #[test]
 fn a_document_that_only_the_index_has_is_not_there() {

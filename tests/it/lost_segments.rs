@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use runlog::format::FrameKind;
 use runlog::storage::MemoryStorage;
-use runlog::{Corruption, Error, Place, ReadLog, ReaderOptions, RunLog, RunQuery};
+use runlog::{Corruption, Error, Place, ReadLog, ReaderOptions, RunLog, RunQuery, Seq};
 
 use crate::backups::seals;
 use crate::following::small;
@@ -129,5 +129,20 @@ fn a_last_record_that_is_lost_with_the_directory_is_an_error_of_the_trace() {
     let log = opened(&image);
     assert_eq!(log.run("ends").unwrap().records, 3);
     assert_eq!(numbers(&log, "ends"), (vec![0, 1], vec![2]));
+    assert!(log.trace("ends").unwrap().range(Seq(2)..).unwrap().next().unwrap().is_err());
+    // A hole in front of it, which is told too.
+    let first =
+        frames.iter().rfind(|frame| frame.1.run_no == record.run_no && frame.1.seq == Seq(1));
+    let hole = first.unwrap().0.clone();
+    image[hole.start + 8] ^= 1;
+    let log = opened(&image);
+    assert_eq!(numbers(&log, "ends"), (vec![0], vec![1, 2]));
+    for from in 1..3 {
+        assert!(
+            log.trace("ends").unwrap().range(Seq(from)..).unwrap().next().unwrap().is_err(),
+            "{from}"
+        );
+    }
+    let log = opened(&image);
     assert_eq!(numbers(&log, "goes on"), ((0..6).collect(), vec![]));
 }

@@ -829,24 +829,24 @@ fn a_last_frame_of_a_closed_store_that_damage_zeroed_is_told() {
 /// A loss of power left the deletion of the old version and the COMMIT.
 #[test]
 fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
-    for only_payload in [false, true] {
+    let (record, chunk) = ((FrameKind::Record, 2000), (FrameKind::Chunk, 20_000));
+    for ((kind, len), from) in [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024)] {
         let storage = Arc::new(MemoryStorage::new());
         let log = unindexed(1).create_storage(storage.clone()).unwrap();
         log.docs().put("state", "key", &NewRecord::new(b"durable")).unwrap();
         log.sync().unwrap();
-        let value = [7; 2000];
+        let value = vec![7; len];
         let next = NewRecord::new(&value).durability(Durability::Process);
         log.docs().put("state", "key", &next).unwrap();
         let mut image = storage.to_bytes();
         let frames = frames_in(&image, 0);
         assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
-        let mut records = frames.iter().filter(|frame| frame.1.kind == FrameKind::Record);
-        let torn = records.next_back().unwrap().0.clone();
-        let from = torn.start + if only_payload { 1024 } else { 0 };
-        image[from..torn.end].fill(0);
+        let mut torn = frames.iter().filter(|frame| frame.1.kind == kind);
+        let torn = torn.next_back().unwrap().0.clone();
+        image[torn.start + from..torn.end].fill(0);
         let (report, out) = salvage(image).unwrap();
         let found = reader(&out).unwrap().docs().get("state", "key").unwrap().unwrap();
-        assert_eq!(found.payload(), b"durable", "{only_payload}");
+        assert_eq!(found.payload(), b"durable", "{kind:?}, {from}");
         assert!(!report.is_complete(), "{report:?}");
     }
 }

@@ -86,6 +86,12 @@ impl Checkpoints {
         allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
     }
 
+    /// Opens the index of the file, or drops it.
+    pub(crate) fn settle_index(&self) -> Result<()> {
+        let mut slot = self.index.lock();
+        if matches!(*slot, IndexSlot::Stored) { self.open_index(&mut slot) } else { Ok(()) }
+    }
+
     fn try_open_index(&self) -> Option<(IndexStore, RedbBackend)> {
         let (map, len) = {
             let allocator = self.log.space.allocator.lock();

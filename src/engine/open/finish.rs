@@ -69,6 +69,10 @@ pub(crate) fn finish(
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
         end
     };
+    // The next opening takes the segments that this one has closed for whole.
+    if log.state.lock().has_lost_deletions {
+        engine.checkpoints.settle_index()?;
+    }
     // What a truncation marker leaves out is below the floor from the new epoch on, where it would
     // count if the marker was damaged (O22). The sync in front of the superblock covers this.
     log.note_seals()?;

@@ -59,7 +59,7 @@ pub(crate) struct Compacting {
     pub(crate) unread: Option<Error>,
     /// The segments that stay in this pass, as far as the disk did not read them or they are
     /// damaged, and why.
-    pub(crate) left: HashMap<SegmentId, Option<Error>>,
+    pub(crate) left: BTreeMap<SegmentId, Option<Error>>,
     /// Segments that gained nothing, with their living bytes at that time. They are left alone
     /// until fewer of their bytes live.
     pub(crate) settled: HashMap<SegmentId, u64>,

@@ -157,6 +157,8 @@ impl Retainer {
         for &id in ids {
             match self.vacate(compacting, id) {
                 Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. } | Error::Io { .. })) => {
+                    // A write that failed ends all.
+                    self.log.disk.check().map_err(|_| why.clone())?;
                     left.push((id, why));
                 }
                 done => left.extend(done?.map(|why| (id, why))),

@@ -14,10 +14,12 @@ use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::evicted_runs;
-use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids};
+use crate::format::frames::frame::{
+    Chunks, FLAG_BATCH, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids,
+};
 use crate::format::map::manifest::used_len;
 use crate::format::segments::segment::Purpose;
-use crate::format::{Directory, FrameKind};
+use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
 
 /// What is known of a run without its records.
@@ -126,9 +128,16 @@ impl Contents {
             segment if is_open && segment > id => behind.saturating_add(len_u32(FRAME_HEADER_LEN)),
             _ => 0,
         };
+        let durable = durable.min(len_u32(bytes.len()));
+        let sure = match floor.segment {
+            _ if !of_log || found.end.is_some() || marker.is_some() => u32::MAX,
+            segment if segment > id => u32::MAX,
+            segment if segment == id => floor.offset,
+            _ => 0,
+        };
         let mut frames = Vec::with_capacity(all.len());
         each_counted(&all, whole, &mut |lexed| frames.push(*lexed));
-        leave_torn(&mut frames, if is_open { durable } else { u32::MAX });
+        leave_torn(&bytes, &mut frames, sure);
         let mut counted = frames.iter().map(|lexed| lexed.header.position).peekable();
         let is_left_out = |lexed: &Lexed| counted.next_if_eq(&lexed.header.position).is_none();
         let uncommitted = all.into_iter().filter(is_left_out).collect();
@@ -148,12 +157,12 @@ impl Contents {
     fn gaps(&self, is_sealed: bool) -> impl Iterator<Item = (u32, u32)> + '_ {
         let used = u32::try_from(used_len(&self.bytes)).unwrap_or(u32::MAX);
         self.items.iter().filter_map(move |item| {
-            let Item::Gap { from, to, blank } = *item else { return None };
+            let Item::Gap { from, to, .. } = *item else { return None };
             // Zeros behind the last frame were never written, unless the log went on there.
             let last = if is_sealed { self.end } else { used.max(self.durable) };
             let to = to.unwrap_or(last).min(self.end);
-            let is_behind = from >= used.max(self.durable) || to > used.max(self.durable);
-            let was_written = to > from && (!blank || is_sealed || to < used || !is_behind);
+            // In front of `last` something was written.
+            let was_written = to > from;
             was_written.then_some((from, to))
         })
     }
@@ -161,7 +170,7 @@ impl Contents {
 
 /// Leaves out what deletes in batches that lack a frame, from `sure` on: a loss of power may have
 /// torn them, and then what they replace counts.
-fn leave_torn(frames: &mut Vec<Lexed>, sure: u32) {
+fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) {
     let (mut first, mut torn) = (0, HashSet::new());
     for (at, lexed) in frames.iter().enumerate() {
         let header = &lexed.header;
@@ -171,7 +180,7 @@ fn leave_torn(frames: &mut Vec<Lexed>, sure: u32) {
         if header.kind == FrameKind::Commit && header.position.offset >= sure {
             let count = header.extra as usize;
             let members = frames.get(first.max(at.saturating_sub(count))..at).unwrap_or_default();
-            let is_bad = |one: &Lexed| one.payload.is_err();
+            let is_bad = |one: &Lexed| one.payload.is_err() || lacks_chunks(bytes, frames, one);
             if members.len() < count || members.iter().any(is_bad) {
                 let goes = |one: &&Lexed| {
                     let of_document = one.header.flags & FLAG_DOCUMENT != 0;
@@ -183,6 +192,24 @@ fn leave_torn(frames: &mut Vec<Lexed>, sure: u32) {
         first = at + 1;
     }
     frames.retain(|lexed| !torn.contains(&lexed.header.position.offset));
+}
+
+/// Whether a version of a document lacks a chunk, of which the first is in the segment. All chunks
+/// of its number are of it.
+fn lacks_chunks(bytes: &[u8], frames: &[Lexed], record: &Lexed) -> bool {
+    let FrameHeader { kind, flags, name_len, run_no, .. } = record.header;
+    if kind != FrameKind::Record
+        || flags & (FLAG_CHUNKS | FLAG_DOCUMENT) != FLAG_CHUNKS | FLAG_DOCUMENT
+    {
+        return false;
+    }
+    let said = payload_of(bytes, &record.header).get(usize::from(name_len)..);
+    let Some(Ok(chunks)) = said.map(Chunks::decode) else { return true };
+    let begins_here = frames.first().is_some_and(|one| one.header.lsn <= chunks.first);
+    let is_whole = |one: &&Lexed| {
+        one.header.kind == FrameKind::Chunk && one.header.run_no == run_no && one.payload.is_ok()
+    };
+    begins_here && (frames.iter().filter(is_whole).count() as u64) < u64::from(chunks.count)
 }
 
 /// Reads all segments: those of the log from the last to the first, since later frames say what was

@@ -57,15 +57,16 @@ impl RunSlice {
     /// its place.
     pub(crate) fn lost(segment: &Arc<Segment>, span: &Span, found: Option<&Self>) -> Option<Self> {
         let Span { first_lsn, first_seq, next_seq, .. } = *span;
-        let records = span.records.saturating_sub(found.map_or(0, |part| part.records));
-        let from = match found {
-            Some(part) => Some(part.next_seq),
-            None => first_seq,
-        };
-        let is_behind = from.is_some_and(|from| from < next_seq);
-        (records > 0 && is_behind).then(|| {
+        let some = found.filter(|part| part.first_seq.is_some());
+        let from = some.map(|part| part.next_seq).or(first_seq)?;
+        let records = span.records.saturating_sub(some.map_or(0, |part| part.records));
+        // Others are missing in front of the end.
+        let behind = next_seq.0.saturating_sub(from.0);
+        let records = records.min(u32::try_from(behind).unwrap_or(u32::MAX));
+        (records > 0).then(|| {
             let (segment, offsets) = (Arc::clone(segment), Offsets::Listed(Arc::new([])));
-            Self { segment, records, chunks: 0, first_lsn, first_seq: from, next_seq, offsets }
+            let first_seq = Some(from);
+            Self { segment, records, chunks: 0, first_lsn, first_seq, next_seq, offsets }
         })
     }
 
@@ -175,7 +176,8 @@ impl RunSlice {
         // A damaged record has no known sequence. Its neighbours lead close enough, and the reader
         // skips records outside of the range.
         first_of(self.records, |middle| {
-            match unless_damaged(self.segment.read_header(self.offset(middle)?))? {
+            let header = self.offset(middle).and_then(|offset| self.segment.read_header(offset));
+            match unless_damaged(header)? {
                 Some(header) => Ok(self.seq_at(&header, middle)? < seq),
                 None => Ok(false),
             }
