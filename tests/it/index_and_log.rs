@@ -171,6 +171,7 @@ fn a_run_that_only_the_index_has_does_not_come_back_at_the_next_opening() {
         let idle = options().scheduler(Arc::new(Background::default()));
         let log = idle.open_storage(storage.clone()).unwrap();
         assert!(!log.recovery_report().damaged.is_empty());
+        assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
         let left = storage.to_bytes();
         if !is_killed {
             log.close().unwrap();
@@ -198,7 +199,8 @@ fn a_document_that_only_the_index_has_is_not_there() {
     let storage = Arc::new(MemoryStorage::from_bytes(image));
     for opened in 0..2 {
         let log = options().open_storage(storage.clone()).unwrap();
-        assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
+        let expected = if opened == 0 { IndexRecovery::Dropped } else { IndexRecovery::Kept };
+        assert_eq!(log.recovery_report().index, expected);
         log.checkpoint().unwrap();
         assert_eq!(log.docs().version_of("space", "key").unwrap(), None, "opened {opened}");
         assert_eq!(log.docs().list("space", "", None, 10).unwrap().documents, []);

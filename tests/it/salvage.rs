@@ -24,7 +24,7 @@ use runlog::{
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
-use super::support::frames::{frames_in, unindexed};
+use super::support::frames::{EXTENT, frames_in, unindexed};
 
 const FRONT: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -830,7 +830,10 @@ fn a_last_frame_of_a_closed_store_that_damage_zeroed_is_told() {
 #[test]
 fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
     let (record, chunk) = ((FrameKind::Record, 2000), (FrameKind::Chunk, 20_000));
-    for ((kind, len), from) in [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024)] {
+    // It begins in the segment in front.
+    let rolled = (FrameKind::Chunk, 100_000);
+    let parts = [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024), (rolled, 0)];
+    for ((kind, len), from) in parts {
         let storage = Arc::new(MemoryStorage::new());
         let log = unindexed(1).create_storage(storage.clone()).unwrap();
         log.docs().put("state", "key", &NewRecord::new(b"durable")).unwrap();
@@ -839,7 +842,7 @@ fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
         let next = NewRecord::new(&value).durability(Durability::Process);
         log.docs().put("state", "key", &next).unwrap();
         let mut image = storage.to_bytes();
-        let frames = frames_in(&image, 0);
+        let frames = frames_in(&image, usize::from(len > EXTENT));
         assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
         let mut torn = frames.iter().filter(|frame| frame.1.kind == kind);
         let torn = torn.next_back().unwrap().0.clone();

@@ -86,10 +86,14 @@ impl Checkpoints {
         allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
     }
 
-    /// Opens the index of the file, or drops it.
-    pub(crate) fn settle_index(&self) -> Result<()> {
+    /// Opens the index of the file, or drops it, and answers whether it was dropped.
+    pub(crate) fn settle_index(&self) -> Result<bool> {
         let mut slot = self.index.lock();
-        if matches!(*slot, IndexSlot::Stored) { self.open_index(&mut slot) } else { Ok(()) }
+        if !matches!(*slot, IndexSlot::Stored) {
+            return Ok(false);
+        }
+        self.open_index(&mut slot)?;
+        Ok(slot.host().is_none())
     }
 
     fn try_open_index(&self) -> Option<(IndexStore, RedbBackend)> {

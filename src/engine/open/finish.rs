@@ -8,7 +8,7 @@ use crate::engine::open::replay::{Recovered, RecoveredLog};
 use crate::engine::setup::due::Wanted;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
-use crate::engine::values::report::RecoveryReport;
+use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::ExtentSize;
@@ -70,8 +70,9 @@ pub(crate) fn finish(
         end
     };
     // The next opening takes the segments that this one has closed for whole.
-    if log.state.lock().has_lost_deletions {
-        engine.checkpoints.settle_index()?;
+    let has_lost_deletions = log.state.lock().has_lost_deletions;
+    if has_lost_deletions && engine.checkpoints.settle_index()? {
+        report.index = IndexRecovery::Dropped;
     }
     // What a truncation marker leaves out is below the floor from the new epoch on, where it would
     // count if the marker was damaged (O22). The sync in front of the superblock covers this.

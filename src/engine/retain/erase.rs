@@ -157,8 +157,11 @@ impl Retainer {
         for &id in ids {
             match self.vacate(compacting, id) {
                 Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. } | Error::Io { .. })) => {
-                    // A write that failed ends all.
-                    self.log.disk.check().map_err(|_| why.clone())?;
+                    match self.log.disk.check() {
+                        // A write that failed ends all.
+                        Err(Error::Poisoned) if why.is_io() => return Err(why),
+                        checked => checked?,
+                    }
                     left.push((id, why));
                 }
                 done => left.extend(done?.map(|why| (id, why))),

@@ -2,7 +2,7 @@
 //! they are called, how many frames each has, what was deleted, and what is damaged.
 
 use core::ops::Range;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::engine::salvage::around::Around;
 use crate::engine::salvage::locate::{Found, Located};
@@ -171,16 +171,23 @@ impl Contents {
 /// Leaves out what deletes in batches that lack a frame, from `sure` on: a loss of power may have
 /// torn them, and then what they replace counts.
 fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) {
+    let is_counted = |lexed: &&Lexed| {
+        lexed.header.kind == FrameKind::Commit && lexed.header.position.offset >= sure
+    };
+    if !frames.iter().any(|lexed| is_counted(&lexed)) {
+        return;
+    }
+    let chunks = Chunked::of(frames);
     let (mut first, mut torn) = (0, HashSet::new());
     for (at, lexed) in frames.iter().enumerate() {
         let header = &lexed.header;
         if header.flags & FLAG_BATCH != 0 {
             continue;
         }
-        if header.kind == FrameKind::Commit && header.position.offset >= sure {
+        if is_counted(&lexed) {
             let count = header.extra as usize;
             let members = frames.get(first.max(at.saturating_sub(count))..at).unwrap_or_default();
-            let is_bad = |one: &Lexed| one.payload.is_err() || lacks_chunks(bytes, frames, one);
+            let is_bad = |one: &Lexed| one.payload.is_err() || chunks.is_torn(bytes, one);
             if members.len() < count || members.iter().any(is_bad) {
                 let goes = |one: &&Lexed| {
                     let of_document = one.header.flags & FLAG_DOCUMENT != 0;
@@ -194,22 +201,40 @@ fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) {
     frames.retain(|lexed| !torn.contains(&lexed.header.position.offset));
 }
 
-/// Whether a version of a document lacks a chunk, of which the first is in the segment. All chunks
-/// of its number are of it.
-fn lacks_chunks(bytes: &[u8], frames: &[Lexed], record: &Lexed) -> bool {
-    let FrameHeader { kind, flags, name_len, run_no, .. } = record.header;
-    if kind != FrameKind::Record
-        || flags & (FLAG_CHUNKS | FLAG_DOCUMENT) != FLAG_CHUNKS | FLAG_DOCUMENT
-    {
-        return false;
+/// The numbers of the whole chunks of a segment, by run: a version of a document has its own.
+struct Chunked {
+    numbers: HashMap<RunNo, BTreeSet<u32>>,
+    first: Lsn,
+}
+
+impl Chunked {
+    fn of(frames: &[Lexed]) -> Self {
+        let mut numbers = HashMap::<_, BTreeSet<u32>>::new();
+        for lexed in frames {
+            let FrameHeader { kind, run_no, extra, .. } = lexed.header;
+            if kind == FrameKind::Chunk && lexed.payload.is_ok() {
+                numbers.entry(run_no).or_default().insert(extra);
+            }
+        }
+        Self { numbers, first: frames.first().map_or(Lsn(0), |lexed| lexed.header.lsn) }
     }
-    let said = payload_of(bytes, &record.header).get(usize::from(name_len)..);
-    let Some(Ok(chunks)) = said.map(Chunks::decode) else { return true };
-    let begins_here = frames.first().is_some_and(|one| one.header.lsn <= chunks.first);
-    let is_whole = |one: &&Lexed| {
-        one.header.kind == FrameKind::Chunk && one.header.run_no == run_no && one.payload.is_ok()
-    };
-    begins_here && (frames.iter().filter(is_whole).count() as u64) < u64::from(chunks.count)
+
+    /// Whether a version of a document lacks a chunk that must be in the segment: from the first
+    /// one that is there, or that was, to the last.
+    fn is_torn(&self, bytes: &[u8], record: &Lexed) -> bool {
+        let FrameHeader { kind, flags, name_len, run_no, .. } = record.header;
+        let wanted = FLAG_CHUNKS | FLAG_DOCUMENT;
+        if kind != FrameKind::Record || flags & wanted != wanted {
+            return false;
+        }
+        let said = payload_of(bytes, &record.header).get(usize::from(name_len)..);
+        let Some(Ok(chunks)) = said.map(Chunks::decode) else { return true };
+        let there = self.numbers.get(&run_no);
+        let first = there.and_then(|numbers| numbers.first().copied()).unwrap_or(chunks.count);
+        let first = if self.first <= chunks.first { 0 } else { first };
+        let count = there.map_or(0, |numbers| numbers.range(first..chunks.count).count());
+        (count as u64) < u64::from(chunks.count.saturating_sub(first))
+    }
 }
 
 /// Reads all segments: those of the log from the last to the first, since later frames say what was

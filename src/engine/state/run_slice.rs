@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
 use crate::error::{Damage, Error, Result, unless_damaged};
-use crate::format::codec::first_of;
+use crate::format::codec::{first_of, len_u32};
 use crate::format::frames::block::seq_in;
+use crate::format::frames::frame::FRAME_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::index::Span;
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
@@ -59,11 +60,12 @@ impl RunSlice {
         let Span { first_lsn, first_seq, next_seq, .. } = *span;
         let some = found.filter(|part| part.first_seq.is_some());
         let from = some.map(|part| part.next_seq).or(first_seq)?;
-        let records = span.records.saturating_sub(some.map_or(0, |part| part.records));
-        // Others are missing in front of the end.
+        let lacks = span.records > some.map_or(0, |part| part.records);
+        // Each of these numbers, unless an index lies: no frame is shorter.
+        let most = segment.extent_size().bytes_u32() / len_u32(FRAME_HEADER_LEN);
         let behind = next_seq.0.saturating_sub(from.0);
-        let records = records.min(u32::try_from(behind).unwrap_or(u32::MAX));
-        (records > 0).then(|| {
+        let records = u32::try_from(behind).unwrap_or(u32::MAX).min(most);
+        (lacks && records > 0).then(|| {
             let (segment, offsets) = (Arc::clone(segment), Offsets::Listed(Arc::new([])));
             let first_seq = Some(from);
             Self { segment, records, chunks: 0, first_lsn, first_seq, next_seq, offsets }
