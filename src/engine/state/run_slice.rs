@@ -178,8 +178,7 @@ impl RunSlice {
         // A damaged record has no known sequence. Its neighbours lead close enough, and the reader
         // skips records outside of the range.
         first_of(self.records, |middle| {
-            let header = self.offset(middle).and_then(|offset| self.segment.read_header(offset));
-            match unless_damaged(header)? {
+            match unless_damaged(self.segment.read_header(self.offset(middle)?))? {
                 Some(header) => Ok(self.seq_at(&header, middle)? < seq),
                 None => Ok(false),
             }
