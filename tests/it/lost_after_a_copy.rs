@@ -473,7 +473,7 @@ fn work(log: &RunLog, random: &mut SplitMix64, steps: u64) {
 }
 
 /// Damages one or two places behind the front of the file.
-fn harm(image: &mut [u8], random: &mut SplitMix64) {
+pub(crate) fn harm(image: &mut [u8], random: &mut SplitMix64) {
     let used: Vec<usize> =
         (EXTENTS_AT as usize..image.len()).filter(|at| image[*at] != 0).collect();
     for _ in 0..1 + random.below(2) {

@@ -29,6 +29,7 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64, Survivors};
 
+use super::lost_after_a_copy::harm as harm_places;
 use super::support::background::Background;
 use super::support::campaign::variable;
 use super::support::frames::EXTENT;
@@ -158,7 +159,7 @@ impl Life {
         if is_durable { Durability::Disk } else { Durability::Process }
     }
 
-    /// What is deleted or written again is owed to nobody.
+    /// No copy is owed what is deleted or written again.
     fn forget(&mut self, is_gone: impl Fn(&Item) -> bool) {
         self.durable.retain(|item, _| !is_gone(item));
         self.copied.retain(|item, _| !is_gone(item));
@@ -307,21 +308,7 @@ fn harm(image: &mut [u8], random: &mut SplitMix64) {
     if random.coin() && harm_segment(image, random) {
         return;
     }
-    let used: Vec<usize> =
-        (EXTENTS_AT as usize..image.len()).filter(|at| image[*at] != 0).collect();
-    for _ in 0..1 + random.below(2) {
-        let at = used[random.index(used.len())];
-        let (at, len) = match random.below(5) {
-            0 => (at, 1),
-            1 => (at, 100),
-            2 => (at / 512 * 512, 512),
-            3 => (at / 4096 * 4096, 4096),
-            _ => (at / EXTENT * EXTENT, EXTENT),
-        };
-        let end = (at + len).min(image.len());
-        let is_zeroed = random.coin();
-        image[at..end].iter_mut().for_each(|byte| *byte = if is_zeroed { 0 } else { !*byte });
-    }
+    harm_places(image, random);
 }
 
 fn harm_segment(image: &mut [u8], random: &mut SplitMix64) -> bool {

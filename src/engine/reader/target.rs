@@ -325,7 +325,7 @@ impl Target {
     }
 
     /// What the frames of the last of these segments that has some say of the end of what had
-    /// survived power loss: the very last one may have none yet.
+    /// survived power loss: recovery may have closed the last one without any.
     fn floor(&self, mut of_log: Vec<(SegmentKey, Has)>) -> Result<LogPosition> {
         of_log.sort_by_key(|(key, _)| core::cmp::Reverse(key.id));
         for (key, has) in of_log {

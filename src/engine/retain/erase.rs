@@ -159,7 +159,9 @@ impl Retainer {
                 Err(why @ (Error::Corrupt(_) | Error::DiskFull { .. } | Error::Io { .. })) => {
                     match self.log.disk.check() {
                         // A write that failed ends all.
-                        Err(Error::Poisoned) if why.is_io() => return Err(why),
+                        Err(Error::Poisoned) if why.is_io() || why.is_disk_full() => {
+                            return Err(why);
+                        }
                         checked => checked?,
                     }
                     left.push((id, why));

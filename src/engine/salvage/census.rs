@@ -231,7 +231,7 @@ impl Chunked {
         let Some(Ok(chunks)) = said.map(Chunks::decode) else { return true };
         let there = self.numbers.get(&run_no);
         let first = there.and_then(|numbers| numbers.first().copied()).unwrap_or(chunks.count);
-        let first = if self.first <= chunks.first { 0 } else { first };
+        let first = if self.first <= chunks.first { 0 } else { first.min(chunks.count) };
         let count = there.map_or(0, |numbers| numbers.range(first..chunks.count).count());
         (count as u64) < u64::from(chunks.count.saturating_sub(first))
     }

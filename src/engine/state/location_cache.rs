@@ -153,8 +153,8 @@ impl Catalog {
         }
     }
 
-    /// Stops asking an index that has a run where no directory lists it: somebody changed one of
-    /// the two. Answers whether it did.
+    /// Stops asking an index that has a run where no directory lists it: another program changed
+    /// one of the two. Answers whether it did.
     pub(crate) fn doubts_places(&self, run_no: RunNo, spans: &[Span]) -> bool {
         !spans.iter().all(|span| self.lists(run_no, span.segment)) && self.doubt_index()
     }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
 use crate::error::{Damage, Error, Result, unless_damaged};
-use crate::format::codec::{first_of, len_u32};
+use crate::format::codec::first_of;
 use crate::format::frames::block::seq_in;
-use crate::format::frames::frame::FRAME_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::index::Span;
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
 /// The longest list of offsets that is copied into memory.
 const MAX_LISTED: u32 = 64;
+
+/// The bytes of an offset in a directory.
+const LISTED_LEN: u32 = 4;
 
 /// What one segment contains of a run.
 #[derive(Debug, Clone)]
@@ -61,8 +63,8 @@ impl RunSlice {
         let some = found.filter(|part| part.first_seq.is_some());
         let from = some.map(|part| part.next_seq).or(first_seq)?;
         let lacks = span.records > some.map_or(0, |part| part.records);
-        // Each of these numbers, unless an index lies: no frame is shorter.
-        let most = segment.extent_size().bytes_u32() / len_u32(FRAME_HEADER_LEN);
+        // Each of these numbers, unless an index lies: no directory lists more.
+        let most = segment.extent_size().bytes_u32() / LISTED_LEN;
         let behind = next_seq.0.saturating_sub(from.0);
         let records = u32::try_from(behind).unwrap_or(u32::MAX).min(most);
         (lacks && records > 0).then(|| {
@@ -178,7 +180,8 @@ impl RunSlice {
         // A damaged record has no known sequence. Its neighbours lead close enough, and the reader
         // skips records outside of the range.
         first_of(self.records, |middle| {
-            match unless_damaged(self.segment.read_header(self.offset(middle)?))? {
+            let header = self.offset(middle).and_then(|offset| self.segment.read_header(offset));
+            match unless_damaged(header)? {
                 Some(header) => Ok(self.seq_at(&header, middle)? < seq),
                 None => Ok(false),
             }
