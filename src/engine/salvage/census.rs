@@ -387,3 +387,20 @@ impl Census {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_beyond_the_count_of_chunks_does_no_harm() {
+        let chunks = Chunks { first: Lsn(1), count: 3 }.encode();
+        let mut header = FrameHeader::new(FrameKind::Record, RunNo(1), Timestamp(0));
+        header.flags = FLAG_CHUNKS | FLAG_DOCUMENT;
+        header.payload_len = len_u32(chunks.len());
+        let bytes = [&[0; FRAME_HEADER_LEN][..], &chunks].concat();
+        let record = Lexed { header, payload: Ok(()) };
+        let numbers = HashMap::from([(RunNo(1), BTreeSet::from([7]))]);
+        assert!(!Chunked { numbers, first: Lsn(5) }.is_torn(&bytes, &record));
+    }
+}
