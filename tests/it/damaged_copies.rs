@@ -6,17 +6,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runlog::env::{BootId, Environment};
+use runlog::format::map::manifest::{Use, read_area};
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, OWNER_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Backup, Compaction, Compression, Error, Metadata, NewRecord, Options, Outcome, ReadLog, Reader,
-    ReaderOptions, RunLog, RunQuery,
+    Backup, Compaction, Compression, Error, IndexRecovery, Metadata, NewRecord, Options, Outcome,
+    ReadLog, Reader, ReaderOptions, RunLog, RunQuery,
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
 use crate::backups::{Failing, seals};
 use crate::support::frames::{EXTENT, frames_in, unindexed};
+use crate::support::harm::newest;
 use crate::support::reads::OnlyReads;
 
 fn small() -> Options {
@@ -107,6 +109,58 @@ fn a_backup_that_begins_again_still_tells_what_was_damaged_at_first() {
     let again = open(&storage).backup_to_storage(copy.clone()).unwrap();
     assert!(again.damaged.is_empty() && again.copied_segments > 0, "{again:?}");
     assert!(open(&copy).verify().unwrap().is_clean());
+}
+
+/// What is cut off are extents of the index alone, which the log makes again.
+#[test]
+fn a_store_that_has_lost_extents_of_its_index_owes_no_copy_anything() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for number in 0..60_u8 {
+        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+        (0..4).for_each(|_| drop(run.append(&[number + 1; 2000]).unwrap()));
+        run.end(&Outcome::completed()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    assert!(back_up(&storage.to_bytes(), &copy).damaged.is_empty());
+    for number in 0..30 {
+        log.delete_run(format!("run-{number}").as_str()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    assert!(log.compact().unwrap().segments > 0);
+    log.close().unwrap();
+    let mut image = storage.to_bytes();
+    let block = newest(&image).unwrap();
+    let area = &image[usize::try_from(block.manifest.offset).unwrap()..];
+    let extents = read_area(area, block.uuid, block.manifest.generation).unwrap().extents;
+    let (last, used) = extents.uses.last_key_value().unwrap();
+    assert!(matches!(used, Use::Index { .. }), "{used:?}");
+    let cut = EXTENTS_AT + u64::from(last.0) * EXTENT as u64;
+    image.truncate(usize::try_from(cut).unwrap());
+    let told = back_up(&image, &Arc::new(MemoryStorage::new())).damaged;
+    assert!(told.is_empty(), "{told:?}");
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    let log = small().open_storage(storage.clone()).unwrap();
+    assert_eq!(log.recovery_report().damaged, []);
+    assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
+    log.close().unwrap();
+    let again = back_up(&storage.to_bytes(), &copy);
+    assert!(again.damaged.is_empty(), "{again:?}");
+    assert_eq!(readable(&copy), 120);
+}
+
+#[test]
+fn a_reader_verifies_that_the_last_record_of_a_closed_store_is_there() {
+    let (storage, log) = of_one_segment(40);
+    log.close().unwrap();
+    let mut image = storage.to_bytes();
+    let last = frames_in(&image, 0).pop().unwrap().0;
+    image[last].fill(0);
+    let reader = open(&Arc::new(MemoryStorage::from_bytes(image)));
+    let told = reader.recovery_report().damaged.clone();
+    assert_eq!(told.len(), 1);
+    assert_eq!(reader.verify().unwrap().problems, told);
 }
 
 /// Each record that can be read, by run number and sequence.

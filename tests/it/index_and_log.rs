@@ -184,6 +184,81 @@ fn a_run_that_only_the_index_has_does_not_come_back_at_the_next_opening() {
     }
 }
 
+/// Zeros are in its place, so that nothing is behind the end of the log that a later opening could
+/// find again; and the opening which meets them dies at any moment.
+#[test]
+fn a_run_that_only_the_index_has_does_not_come_back_after_an_opening_that_died() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    let segments =
+        (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(&image, number));
+    let evictions = segments.flatten().filter(|frame| frame.1.kind == FrameKind::Evict);
+    let evictions: Vec<_> = evictions.map(|frame| frame.0).collect();
+    assert_eq!(evictions.len(), 1);
+    evictions.into_iter().for_each(|frame| image[frame].fill(0));
+    let disk = SimDisk::recording_from(image);
+    options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    let mut told = 0;
+    loop {
+        let left = Arc::new(MemoryStorage::from_bytes(crashes.killed(0)));
+        for opened in 0..2 {
+            let log = options().open_storage(left.clone()).unwrap();
+            log.checkpoint().unwrap();
+            let at = format!("killed at {}, opened {opened}", crashes.boundary());
+            assert!(log.run(name(0).as_str()).is_err(), "{at}");
+            assert_eq!(log.runs(&RunQuery::new()).count(), 3, "{at}");
+            told += usize::from(opened == 0 && !log.recovery_report().damaged.is_empty());
+            log.close().unwrap();
+        }
+        if !crashes.advance() {
+            break;
+        }
+    }
+    // Until the manifest has the segment as sealed.
+    assert!(told > 30, "{told} of {}", crashes.boundary());
+}
+
+/// No deletion is lost, but the directory does not say so. Each opening finds it damaged again.
+#[test]
+fn an_opening_does_not_read_the_index_because_a_directory_is_damaged() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    (4..8).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let mut image = storage.to_bytes();
+    let extents = 0..image.len() / frames::EXTENT;
+    let of_evict = extents.map(|number| frames::frames_in(&image, number)).find(|found| {
+        let kinds = found.iter().map(|frame| frame.1.kind);
+        kinds.filter(|kind| matches!(kind, FrameKind::Evict | FrameKind::Seal)).count() == 2
+    });
+    let seal = of_evict.unwrap().pop().unwrap();
+    assert_eq!(seal.1.kind, FrameKind::Seal);
+    image[seal.0.end - 8] ^= 1;
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    for opened in 0..2 {
+        let steps = Background::default();
+        let idle = options().scheduler(Arc::new(steps.clone()));
+        let log = idle.open_storage(storage.clone()).unwrap();
+        assert!(!log.recovery_report().damaged.is_empty(), "opened {opened}");
+        assert!(!log.stats().unwrap().index_open, "opened {opened}");
+        assert!(log.run(name(0).as_str()).is_err(), "opened {opened}");
+        Step::ALL.into_iter().for_each(|step| assert!(steps.run(step)));
+        assert!(log.run(name(0).as_str()).is_err(), "opened {opened}");
+        assert_eq!(log.runs(&RunQuery::new()).count(), 7, "opened {opened}");
+        log.close().unwrap();
+    }
+}
+
 /// The same of a document.
 #[test]
 fn a_document_that_only_the_index_has_is_not_there() {

@@ -69,9 +69,9 @@ pub(crate) fn finish(
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
         end
     };
-    // The next opening takes the segments that this one has closed for whole.
-    let has_lost_deletions = log.state.lock().has_lost_deletions;
-    if has_lost_deletions && engine.checkpoints.settle_index()? {
+    // The next opening takes the segments that this one has closed for whole. A damaged directory it
+    // finds again, so the index need not be checked before this opening ends.
+    if report.may_lack_deletions() && engine.checkpoints.settle_index()? {
         report.index = IndexRecovery::Dropped;
     }
     // What a truncation marker leaves out is below the floor from the new epoch on, where it would

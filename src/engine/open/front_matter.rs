@@ -288,10 +288,12 @@ fn check_heads(
         // The check of the length reports a file that is too short for its durable data.
         let is_kept = is_sealed || used.segment() == Some(base.durable.segment);
         let is_there = is_kept || size.offset_of(extent) < len;
-        missing.extend((!is_there).then_some(extent));
+        base.rewrite |= !is_there;
+        // Only a segment of the log has what nothing else has.
+        let is_log = matches!(used, Use::Log { purpose: Purpose::Log, .. });
+        missing.extend((!is_there && is_log).then_some(extent));
         is_there
     });
-    base.rewrite |= !missing.is_empty();
     for extent in (0..u32::try_from(size.extents_in(len)).unwrap_or(u32::MAX)).map(ExtentNo) {
         let (owner, is_log) = match base.extents.uses.get(&extent) {
             Some(Use::Log { sealed: Some(_), .. }) => continue,

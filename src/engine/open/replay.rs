@@ -293,6 +293,10 @@ fn recover_segment(
     // New frames at its end would count as durable before they are.
     if recovered.sealed.is_none() && recovered.end < floor.offset && recovered.has_room_at(floor) {
         (recovered.torn, recovered.unused) = (true, false);
+        // A SEAL frame behind the floor tells each later opening that something is missing.
+        if seal.is_none() {
+            recovered.seal_at = recovered.seal_at.max(floor.offset);
+        }
     }
     recovered.note_hidden(&cut.items);
     recovered

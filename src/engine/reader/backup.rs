@@ -21,7 +21,7 @@ use crate::format::frames::block::seq_in;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::Change;
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY, FLAG_UNRETURNED};
-use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
@@ -107,10 +107,11 @@ impl Target {
             let view = source.number();
             report.kept_segments = 0;
             self.take_back();
-            self.owed = self.owed(source)?;
-            self.refuse_shorter(source)?;
-            let mut wanted = segments(source)?;
-            self.refuse_unlisted(source, &wanted)?;
+            let mut wanted = match self.wanted(source) {
+                // A view of which the writer changed a part while it was read may lack something.
+                Err(Error::CopyHasMore { .. }) if source.was_overtaken(view)? => continue,
+                wanted => wanted?,
+            };
             self.begin()?;
             self.expect_segments(source)?;
             if self.copy_all(source, view, &mut wanted, report)? {
@@ -118,6 +119,15 @@ impl Target {
             }
         }
         Err(Error::Overtaken { attempts: MOMENTS as u64 })
+    }
+
+    /// What is to be copied, if the store owes the copy nothing else.
+    fn wanted(&mut self, source: &Replica) -> Result<Vec<Copied>> {
+        self.owed = self.owed(source)?;
+        self.refuse_shorter(source)?;
+        let wanted = segments(source)?;
+        self.refuse_unlisted(source, &wanted)?;
+        Ok(wanted)
     }
 
     /// What the store cannot miss of the earlier copy, as the source is now.
@@ -181,8 +191,7 @@ impl Target {
     ) -> Result<()> {
         let bytes = self.read(has)?;
         // What compaction has moved had survived power loss.
-        let header = SegmentHeader::decode(&bytes);
-        let is_output = header.is_ok_and(|header| header.purpose == Purpose::Output);
+        let is_output = has.purpose == Purpose::Output;
         for lexed in frames_that_count(&bytes, key, has) {
             let FrameHeader { kind, run_no, position: at, .. } = lexed.header;
             let last = records_in(&lexed.header).and_then(|count| count.checked_sub(1));
@@ -300,7 +309,8 @@ impl Target {
             let is_here = known.filter(|has| has.extent == extent);
             let listed = is_here.map_or(Listed::No, |has| has.listed);
             let end = len_u32(bytes.len());
-            self.has.insert(key, Has { extent, end, sealed: one.sealed, listed });
+            let (sealed, purpose) = (one.sealed, one.segment.purpose());
+            self.has.insert(key, Has { extent, end, sealed, purpose, listed });
         }
         Ok(true)
     }

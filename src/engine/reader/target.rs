@@ -39,6 +39,7 @@ pub(super) struct Has {
     pub(super) end: u32,
     /// All of it is there, as a segment with this seal.
     pub(super) sealed: Option<SealedAt>,
+    pub(super) purpose: Purpose,
     /// What the manifest of the copy says of it.
     pub(super) listed: Listed,
 }
@@ -217,7 +218,8 @@ impl Target {
         for (&extent, used) in &extents.uses {
             if let Use::Retired { .. } = used {
                 // An update broke off in front of freeing it.
-                let has = Has { extent, end: 0, sealed: None, listed: Listed::Sealed };
+                let (sealed, purpose) = (None, Purpose::Log);
+                let has = Has { extent, end: 0, sealed, purpose, listed: Listed::Sealed };
                 target.replaced.push(has);
             }
             if let Use::Log { segment, salt, purpose, sealed } = *used {
@@ -240,7 +242,7 @@ impl Target {
                     let offset = if sealed.is_some() { base.extent_size.bytes_u32() } else { end };
                     end_of_log = end_of_log.max(LogPosition { segment, offset });
                 }
-                let has = Has { extent, end, sealed, listed };
+                let has = Has { extent, end, sealed, purpose, listed };
                 if purpose == Purpose::Log {
                     of_log.push((SegmentKey { id: segment, salt }, has));
                 }

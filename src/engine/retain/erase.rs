@@ -217,7 +217,10 @@ impl Retainer {
             return Ok(None);
         }
         match self.compactor.compact_segments(compacting, &[id], Goal::Erase)? {
-            Attempt::Done(_) => Ok(None),
+            Attempt::Done(_) => {
+                compacting.left.remove(&id);
+                Ok(None)
+            }
             _ if self.log.due.is_stopping() => Err(Error::Closed),
             _ => {
                 let damaged = Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch);

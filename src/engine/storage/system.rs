@@ -78,14 +78,27 @@ mod os {
         offset: u64,
         buf: &mut [u8],
     ) -> Option<io::Result<()>> {
-        let read = read_directly(file, offset, buf);
+        let open = |flags: OFlags| {
+            let flags = (OFlags::DIRECT | flags).bits().cast_signed();
+            File::options().read(true).custom_flags(flags).open(descriptor_path(file))
+        };
+        // Only the owner may leave the time of the last access alone.
+        let read = match open(OFlags::NOATIME).or_else(|_| open(OFlags::empty())) {
+            Err(error) => is_gone(&error).then_some(error).map(Err)?,
+            Ok(direct) => read_directly(&direct, offset, buf),
+        };
         (!read.as_ref().is_err_and(is_unable)).then_some(read)
     }
 
-    fn read_directly(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let flags = OFlags::DIRECT.bits().cast_signed();
-        let options = &mut File::options();
-        let direct = options.read(true).custom_flags(flags).open(descriptor_path(file))?;
+    /// Whether the device does not answer even when a file is opened; other errors of that say
+    /// nothing about it.
+    fn is_gone(error: &io::Error) -> bool {
+        use rustix::io::Errno;
+        let gone = [Errno::IO, Errno::STALE, Errno::NOTCONN, Errno::HOSTDOWN];
+        Errno::from_io_error(error).is_some_and(|found| gone.contains(&found))
+    }
+
+    fn read_directly(direct: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         // The place in memory must be a multiple, too.
         let mut space = vec![0; buf.len() + PAGE];
         let start = space.as_ptr().align_offset(PAGE);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::read::list::count_runs;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::verify::segments::{Large, check_sealed, check_tail};
 use crate::engine::verify::{
@@ -17,6 +18,7 @@ use crate::format::map::header::{HeaderFault, StaticHeader};
 use crate::format::map::owner;
 use crate::format::map::superblock::Superblock;
 use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT};
+use crate::types::LogPosition;
 
 /// How often a page is read that does not check: the writer may be writing it.
 const LOOKS: usize = 8;
@@ -26,17 +28,7 @@ const LOOKS: usize = 8;
 pub(crate) fn verify_replica(replica: &Arc<Replica>) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     verify_pages(&replica.disk, &mut report)?;
-    report.problems.extend(
-        replica
-            .report()
-            .damaged
-            .iter()
-            .filter(|found| {
-                // Frames and directories are read below.
-                matches!(found.place, Place::Manifest { .. } | Place::Extent { .. })
-            })
-            .cloned(),
-    );
+    let known = replica.report();
     let (sealed, tail, end, deleted, in_tail) = {
         let state = replica.answers.open()?;
         let runs = state.tail.builder.runs().iter().map(|built| &built.entry);
@@ -45,6 +37,19 @@ pub(crate) fn verify_replica(replica: &Arc<Replica>) -> Result<VerifyReport> {
         let (tail, deleted) = (Arc::clone(&state.tail.segment), Arc::clone(&state.deleted));
         (sealed_segments(&state), tail, state.tail.offset, deleted, in_tail)
     };
+    // Directories are read below, and so are frames in front of the ends of their segments.
+    let is_read = |at: LogPosition| {
+        let in_sealed = |segment: &Arc<Segment>| {
+            segment.id() == at.segment && segment.sealed().is_some_and(|seal| at.offset < seal.end)
+        };
+        (tail.id() == at.segment && at.offset < end) || sealed.iter().any(in_sealed)
+    };
+    let is_told = |found: &&Corruption| match found.place {
+        Place::Manifest { .. } | Place::Extent { .. } => true,
+        Place::Frame(at) => !is_read(at),
+        _ => false,
+    };
+    report.problems.extend(known.damaged.iter().filter(is_told).cloned());
     let mut large = Large::new();
     let row_of = |run_no| replica.ask(|answers| answers.row_of(run_no)).ok().flatten();
     let name_of = |run_no| row_of(run_no).map(|row| (row.agent, row.run));
