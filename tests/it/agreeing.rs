@@ -118,6 +118,10 @@ pub(crate) fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
         return format!("the record of the manifest at {at:#x}");
     }
     let all = frames(image);
+    if all.is_empty() {
+        image[random.index(EXTENTS_AT as usize)] ^= 0xff;
+        return "the front".to_owned();
+    }
     let is_of_held = |range: &Range<usize>| {
         image[range.clone()].windows(HELD.len()).any(|bytes| bytes == HELD.as_bytes())
     };
@@ -145,7 +149,7 @@ pub(crate) fn damage(image: &mut [u8], random: &mut SplitMix64) -> String {
 
 /// Damages the ids of a run that goes on in a segment, of which the manifest does not know that it
 /// is full, and the directory of that segment. The header of the SEAL frame stays whole.
-fn damage_pair(image: &mut [u8], random: &mut SplitMix64) -> Option<String> {
+pub(crate) fn damage_pair(image: &mut [u8], random: &mut SplitMix64) -> Option<String> {
     let (all, extents) = (frames(image), unsealed(image));
     let extent = |at: usize| at as u64 / EXTENT * EXTENT;
     let is_full = |(range, kind): &&(Range<usize>, FrameKind)| {

@@ -34,6 +34,7 @@ mod following_on;
 #[cfg(target_os = "linux")]
 mod forks;
 mod format_golden;
+mod four_answers;
 mod full_disk;
 mod full_segments;
 mod growth;

@@ -301,6 +301,31 @@ impl Model {
         documents
     }
 
+    /// The payloads of all records that a run ever had.
+    pub(crate) fn payloads(&self, (agent, name): &(String, String)) -> impl Iterator<Item = &[u8]> {
+        let of_it = |run: &&Run| run.agent == *agent && run.run == *name;
+        self.runs.iter().filter(of_it).flat_map(|run| run.records.iter().map(|rec| &*rec.payload))
+    }
+
+    /// Whether a run has ended at any time.
+    pub(crate) fn has_ever_ended(&self, (agent, name): &(String, String)) -> bool {
+        let of_it = |run: &&Run| run.agent == *agent && run.run == *name;
+        let mut events = self.runs.iter().filter(of_it).flat_map(|run| &run.events);
+        events.any(|at| matches!(self.events[*at].change, Change::End { .. }))
+    }
+
+    /// Whether a document was ever so.
+    pub(crate) fn has_written(&self, key: &str, value: &[u8]) -> bool {
+        let writes = self.events.iter().filter_map(|event| match &event.change {
+            Change::Documents { writes } => Some(writes),
+            _ => None,
+        });
+        let is_it = |(name, written): &(String, Option<Arc<[u8]>>)| {
+            name == key && written.as_deref() == Some(value)
+        };
+        writes.flatten().any(is_it)
+    }
+
     fn exists_after(&self, run: &Run, prefix: usize) -> bool {
         let events = run.events.iter().take_while(|at| **at < prefix);
         events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete))
