@@ -16,6 +16,7 @@ mod broken_copies;
 mod broken_off;
 mod closing;
 mod compressed;
+mod crowded_blocks;
 mod damaged_copies;
 mod damaged_once;
 mod deferred;
@@ -94,6 +95,8 @@ mod reopening;
 mod replicas;
 mod retention;
 mod salvage;
+mod salvaged_batches;
+mod salvaged_losses;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod scale;
 mod shorten;

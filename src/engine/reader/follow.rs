@@ -24,6 +24,7 @@ use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
 use crate::format::frames::block::{BlockHead, MAX_BLOCK_RECORDS};
 use crate::format::frames::eviction::decode_evictions;
 use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
+use crate::format::segments::directory::RECORD_COST;
 use crate::format::{FrameHeader, FrameKind, PAGE_LEN};
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, SegmentId, Seq};
@@ -49,6 +50,8 @@ pub(crate) struct Tailing {
     /// Sealed segments with something to tell, the one with the smallest order last.
     closed: Vec<Ordered>,
     found: BinaryHeap<Reverse<Found>>,
+    /// How many records the blocks of the segment that is read may have besides those they had.
+    room: usize,
     /// How far the segment that takes frames was read.
     tail: (SegmentId, u32),
     /// All that this segment of the log has in front of here was told.
@@ -78,6 +81,7 @@ impl Tailing {
             view: None,
             closed: Vec::new(),
             found: BinaryHeap::new(),
+            room: 0,
             tail: (SegmentId(0), 0),
             told: (SegmentId(0), 0),
             names: HashMap::new(),
@@ -247,6 +251,8 @@ impl Tailing {
         let bytes = segment.disk().read_padded(at, len)?;
         let extent_len = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
         let piece = Piece { at: from, bytes: &bytes, extent_len };
+        // No segment lists more records than its directory has space for.
+        self.room = extent_len / RECORD_COST;
         let mut next = from;
         while next < end {
             let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {
@@ -360,6 +366,11 @@ impl Tailing {
         let (run_no, offset) = (header.run_no, header.position.offset);
         let head = BlockHead::decode(header, payload);
         let last = head.as_ref().map_or(header.lsn, |(head, _)| head.last_lsn);
+        let Some(room) = self.room.checked_sub(header.extra as usize) else {
+            let (place, what) = (Place { lsn: last, item: 1 }, What::Damaged { seq: None });
+            return self.push(segment, place, run_no, offset, what);
+        };
+        self.room = room;
         let opened = head.is_ok_and(|(head, compressed)| {
             head.open(header, compressed, &mut raw, &mut rows).is_ok()
         });

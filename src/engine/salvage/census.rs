@@ -2,10 +2,11 @@
 //! they are called, how many frames each has, what was deleted, and what is damaged.
 
 use core::ops::Range;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::engine::salvage::around::Around;
 use crate::engine::salvage::locate::{Found, Located};
+use crate::engine::salvage::torn::leave_torn;
 use crate::engine::state::scan::{
     Item, Lexed, directory_in, each_counted, frames_below, lex, names, payload_of,
     truncation_marker, whole_up_to,
@@ -14,12 +15,11 @@ use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::evicted_runs;
-use crate::format::frames::frame::{
-    Chunks, FLAG_BATCH, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids,
-};
+use crate::format::frames::frame::{FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids};
 use crate::format::map::manifest::used_len;
+use crate::format::segments::directory::{EvictionAt, RECORD_COST};
 use crate::format::segments::segment::Purpose;
-use crate::format::{Directory, FrameHeader, FrameKind};
+use crate::format::{Directory, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
 
 /// What is known of a run without its records.
@@ -29,13 +29,21 @@ pub(crate) struct Known {
     pub(crate) is_document: bool,
     /// A segment that counts has a frame of it, or lists it.
     pub(crate) is_live: bool,
-    /// A segment has a record of it, or lists one.
+    /// A segment has a record of it, or lists one; or it has the START of a version of a document,
+    /// which is written together with its record.
     pub(crate) has_record: bool,
     /// How many records and chunks of it are in the file at most, copies included.
     pub(crate) frames: u64,
     /// One above the last record that anything in the file tells of.
     pub(crate) next_seq: Seq,
     pub(crate) listed: Listed,
+}
+
+impl Known {
+    /// Whether it counts, unless it was deleted. A version of a document needs a record.
+    pub(crate) fn counts(&self) -> bool {
+        self.is_live && (self.has_record || !self.is_document)
+    }
 }
 
 /// What directories say of a run.
@@ -62,8 +70,11 @@ pub(crate) struct Census {
     gaps: Vec<(u64, u64)>,
     /// Where the frames of segments that count are in the file.
     logs: Vec<Range<u64>>,
-    /// Evictions that cannot be read.
+    /// Evictions that cannot be read, or that were left out and not because another version of the
+    /// document counts.
     pub(crate) lost_evictions: u64,
+    /// What was left out of evictions: the segment, the offset, and the run.
+    left_out: Vec<(usize, u32, RunNo)>,
     /// Frames of batches that were not written to their end.
     pub(crate) uncommitted: u64,
     /// Their records, by run.
@@ -92,6 +103,12 @@ pub(crate) struct Contents {
     durable: u32,
     /// Frames of batches that were not written to their end.
     uncommitted: Vec<Lexed>,
+    /// The offsets of those that were left out of batches that count.
+    torn: HashSet<u32>,
+    /// Up to here everything was durable.
+    sure: u32,
+    /// Where blocks are that have more records than the segment can list.
+    crowded: Vec<(u32, u32)>,
 }
 
 impl Contents {
@@ -104,11 +121,12 @@ impl Contents {
         let items = lex(&bytes, &found.check);
         let marker = truncation_marker(&items).map(|lexed| lexed.header.extra);
         let end = found.end.or(marker).unwrap_or(u32::MAX);
-        let all = frames_below(&items, end);
+        let mut all = frames_below(&items, end);
+        let crowded = leave_crowded(&mut all, bytes.len());
         let is_sealed =
             items.iter().filter_map(Item::frame).any(|lexed| lexed.header.kind == FrameKind::Seal);
         let of_log = found.purpose == Purpose::Log;
-        if of_log {
+        if of_log && located.by_frames {
             let told = all.iter().map(|lexed| lexed.header.durable).max();
             *floor = told.unwrap_or_default().max(*floor);
         }
@@ -137,11 +155,11 @@ impl Contents {
         };
         let mut frames = Vec::with_capacity(all.len());
         each_counted(&all, whole, &mut |lexed| frames.push(*lexed));
-        leave_torn(&bytes, &mut frames, sure);
+        let torn = leave_torn(&bytes, &mut frames, sure);
         let mut counted = frames.iter().map(|lexed| lexed.header.position).peekable();
         let is_left_out = |lexed: &Lexed| counted.next_if_eq(&lexed.header.position).is_none();
         let uncommitted = all.into_iter().filter(is_left_out).collect();
-        Ok(Self { bytes, frames, items, end, durable, uncommitted })
+        Ok(Self { bytes, frames, items, end, durable, uncommitted, torn, sure, crowded })
     }
 
     /// The directory, if it is whole.
@@ -153,10 +171,17 @@ impl Contents {
         directory.check().ok().map(|()| directory)
     }
 
+    /// Whether what the directory says of a frame of a document counts. A loss of power may have
+    /// torn a frame that was not durable and is lost; what is behind it did not count then.
+    fn proves(&self, offset: u32) -> bool {
+        let place = |lexed: &Lexed| lexed.header.position.offset;
+        offset < self.sure || self.frames.binary_search_by_key(&offset, place).is_ok()
+    }
+
     /// Where the log of the segment has bytes that are no frames; offsets within the segment.
     fn gaps(&self, is_sealed: bool) -> impl Iterator<Item = (u32, u32)> + '_ {
         let used = u32::try_from(used_len(&self.bytes)).unwrap_or(u32::MAX);
-        self.items.iter().filter_map(move |item| {
+        let gaps = self.items.iter().filter_map(move |item| {
             let Item::Gap { from, to, .. } = *item else { return None };
             // Zeros behind the last frame were never written, unless the log went on there.
             let last = if is_sealed { self.end } else { used.max(self.durable) };
@@ -164,77 +189,28 @@ impl Contents {
             // In front of `last` something was written.
             let was_written = to > from;
             was_written.then_some((from, to))
-        })
+        });
+        gaps.chain(self.crowded.iter().copied())
     }
 }
 
-/// Leaves out what deletes in batches that lack a frame, from `sure` on: a loss of power may have
-/// torn them, and then what they replace counts.
-fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) {
-    let is_counted = |lexed: &&Lexed| {
-        lexed.header.kind == FrameKind::Commit && lexed.header.position.offset >= sure
-    };
-    if !frames.iter().any(|lexed| is_counted(&lexed)) {
-        return;
-    }
-    let chunks = Chunked::of(frames);
-    let (mut first, mut torn) = (0, HashSet::new());
-    for (at, lexed) in frames.iter().enumerate() {
+/// Leaves out blocks with more records than the directory of the segment has space for, and returns
+/// where they are: a header costs nothing and may claim many, which would be noted one by one.
+fn leave_crowded(frames: &mut Vec<Lexed>, extent_len: usize) -> Vec<(u32, u32)> {
+    let (mut room, mut crowded) = (extent_len / RECORD_COST, Vec::new());
+    frames.retain(|lexed| {
         let header = &lexed.header;
-        if header.flags & FLAG_BATCH != 0 {
-            continue;
+        if header.kind != FrameKind::Block {
+            return true;
         }
-        if is_counted(&lexed) {
-            let count = header.extra as usize;
-            let members = frames.get(first.max(at.saturating_sub(count))..at).unwrap_or_default();
-            let is_bad = |one: &Lexed| one.payload.is_err() || chunks.is_torn(bytes, one);
-            if members.len() < count || members.iter().any(is_bad) {
-                let goes = |one: &&Lexed| {
-                    let of_document = one.header.flags & FLAG_DOCUMENT != 0;
-                    one.header.kind == FrameKind::Evict || (of_document && is_bad(one))
-                };
-                torn.extend(members.iter().filter(goes).map(|one| one.header.position.offset));
-            }
+        let left = room.checked_sub(header.extra as usize);
+        room = left.unwrap_or(room);
+        if left.is_none() {
+            crowded.push((header.position.offset, lexed.end()));
         }
-        first = at + 1;
-    }
-    frames.retain(|lexed| !torn.contains(&lexed.header.position.offset));
-}
-
-/// The numbers of the whole chunks of a segment, by run: a version of a document has its own.
-struct Chunked {
-    numbers: HashMap<RunNo, BTreeSet<u32>>,
-    first: Lsn,
-}
-
-impl Chunked {
-    fn of(frames: &[Lexed]) -> Self {
-        let mut numbers = HashMap::<_, BTreeSet<u32>>::new();
-        for lexed in frames {
-            let FrameHeader { kind, run_no, extra, .. } = lexed.header;
-            if kind == FrameKind::Chunk && lexed.payload.is_ok() {
-                numbers.entry(run_no).or_default().insert(extra);
-            }
-        }
-        Self { numbers, first: frames.first().map_or(Lsn(0), |lexed| lexed.header.lsn) }
-    }
-
-    /// Whether a version of a document lacks a chunk that must be in the segment: from the first
-    /// one that is there, or that was, to the last.
-    fn is_torn(&self, bytes: &[u8], record: &Lexed) -> bool {
-        let FrameHeader { kind, flags, name_len, run_no, .. } = record.header;
-        let wanted = FLAG_CHUNKS | FLAG_DOCUMENT;
-        if kind != FrameKind::Record || flags & wanted != wanted {
-            return false;
-        }
-        let said = payload_of(bytes, &record.header).get(usize::from(name_len)..);
-        let Some(Ok(chunks)) = said.map(Chunks::decode) else { return true };
-        let there = self.numbers.get(&run_no);
-        let first = there.and_then(|numbers| numbers.first().copied()).unwrap_or(chunks.count);
-        let first = if self.first <= chunks.first { 0 } else { first.min(chunks.count) };
-        let count = there.map_or(0, |numbers| numbers.range(first..chunks.count).count());
-        (count as u64) < u64::from(chunks.count.saturating_sub(first))
-    }
+        left.is_some()
+    });
+    crowded
 }
 
 /// Reads all segments: those of the log from the last to the first, since later frames say what was
@@ -250,7 +226,9 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
         let contents = Contents::read(located, found, &mut census.floor)?;
         census.count(at, found, &contents);
     }
-    census.gaps.extend(located.unread.iter().map(|at| (at.start, at.end - at.start)));
+    census.count_left_out();
+    let lost = located.unread.iter().chain(&located.lost);
+    census.gaps.extend(lost.map(|at| (at.start, at.end - at.start)));
     census.evictions_in.sort_unstable();
     census.gaps.sort_unstable();
     Ok(census)
@@ -288,6 +266,8 @@ impl Census {
                     if let Some((agent, name, _)) = ids.filter(|_| run.name.is_none()) {
                         run.name = Some((agent, name));
                     }
+                    run.has_record |=
+                        header.kind == FrameKind::Start && header.flags & FLAG_DOCUMENT != 0;
                     continue;
                 }
                 FrameKind::Record => Seq(header.seq.0.saturating_add(1)),
@@ -304,28 +284,44 @@ impl Census {
         }
         if let Some(directory) = directory {
             // It was checked: no part of it fails.
-            let _ = self.note_directory(&directory, is_live);
+            let _ = self.note_directory(at, &directory, contents, is_live);
         }
         self.evictions_in.dedup();
         if let Some(slot) = self.spans.get_mut(at) {
             *slot = span;
         }
         if is_live {
-            let gaps = contents.gaps(found.end.is_some());
+            let has_frames = contents.items.iter().any(|item| item.frame().is_some());
+            let whole =
+                (found.is_headless && !has_frames).then(|| (0, len_u32(contents.bytes.len())));
+            let gaps = contents.gaps(found.end.is_some()).filter(|_| whole.is_none()).chain(whole);
             let place = |(from, to)| (found.at + u64::from(from), u64::from(to - from));
             let end = found.at + u64::from(contents.end).min(contents.bytes.len() as u64);
             self.logs.push(found.at..end);
             self.gaps.extend(gaps.map(place));
-            self.note_uncommitted(contents);
+            self.note_uncommitted(at, contents);
         }
     }
 
-    fn note_uncommitted(&mut self, contents: &Contents) {
+    fn note_uncommitted(&mut self, at: usize, contents: &Contents) {
         self.uncommitted += contents.uncommitted.len() as u64;
         let mut names = names(&contents.bytes, &contents.uncommitted);
         for lexed in &contents.uncommitted {
             let header = &lexed.header;
-            if header.kind == FrameKind::Record {
+            let is_torn = contents.torn.contains(&header.position.offset);
+            if header.kind == FrameKind::Evict && is_torn {
+                let payload = payload_of(&contents.bytes, header);
+                match evicted_runs(payload).ok().filter(|_| lexed.payload.is_ok()) {
+                    Some(runs) => {
+                        let left = |(run_no, _)| (at, header.position.offset, run_no);
+                        self.left_out.extend(runs.into_iter().map(left));
+                    }
+                    // The directory lists them too.
+                    None => self.lost_evictions += u64::from(contents.directory().is_none()),
+                }
+            }
+            // The record of a START that was left out is torn or lost.
+            if header.kind == FrameKind::Record || (header.kind == FrameKind::Start && is_torn) {
                 let run = self.unfinished.entry(header.run_no).or_insert_with(|| Unfinished {
                     name: names.remove(&header.run_no),
                     is_document: header.flags & FLAG_DOCUMENT != 0,
@@ -333,9 +329,36 @@ impl Census {
                     count: 0,
                 });
                 run.first = run.first.min(header.seq);
-                run.count += 1;
+                run.count += u64::from(!run.is_document || run.count == 0);
             }
         }
+    }
+
+    /// Counts the deletions that were left out and bring something back: not those of versions that
+    /// a later one of the same document replaces, or was to replace.
+    fn count_left_out(&mut self) {
+        let mut last = HashMap::new();
+        if !self.left_out.is_empty() {
+            let of_documents = self.runs.iter().filter(|(_, run)| run.is_document || !run.is_live);
+            let known =
+                of_documents.filter_map(|(run_no, run)| Some((run.name.as_ref()?, *run_no)));
+            let torn = self.unfinished.iter().filter(|(_, torn)| torn.is_document);
+            let torn = torn.filter_map(|(no, _)| Some((self.name_of_unfinished(*no)?, *no)));
+            for (name, run_no) in known.chain(torn) {
+                let known = last.entry(name).or_insert(run_no);
+                *known = run_no.max(*known);
+            }
+        }
+        let comes_back = |run_no: &RunNo| {
+            let known = self.runs.get(run_no).filter(|known| known.counts());
+            known.is_some_and(|known| {
+                let later = known.name.as_ref().and_then(|name| last.get(name));
+                later.is_none_or(|later| later <= run_no) && !self.evicted.contains(run_no)
+            })
+        };
+        let back = self.left_out.iter().filter(|(.., run_no)| comes_back(run_no));
+        let frames: HashSet<(usize, u32)> = back.map(|&(at, offset, _)| (at, offset)).collect();
+        self.lost_evictions += frames.len() as u64;
     }
 
     /// Places in the file, and their lengths, where frames were and cannot be read. What the disk
@@ -361,18 +384,41 @@ impl Census {
         known.or_else(|| self.unfinished.get(&run_no)?.name.as_ref())
     }
 
-    /// Adds what a directory says: also of frames that are lost.
-    fn note_directory(&mut self, directory: &Directory<'_>, is_live: bool) -> Decoded<()> {
+    /// Adds what the directory of a segment says: also of frames that are lost, but of those of
+    /// documents only where it proves something.
+    fn note_directory(
+        &mut self,
+        at: usize,
+        directory: &Directory<'_>,
+        contents: &Contents,
+        is_live: bool,
+    ) -> Decoded<()> {
         for eviction in directory.evictions() {
-            self.evicted.insert(eviction?.run_no);
+            let EvictionAt { run_no, offset, with_receipt } = eviction?;
+            // Evictions of versions of documents have no receipts.
+            if with_receipt || contents.proves(offset) {
+                self.evicted.insert(run_no);
+            } else {
+                self.left_out.push((at, offset, run_no));
+            }
         }
         for slot in 0..directory.run_count() {
             let entry = directory.run(slot)?;
+            let has_record = entry.records > 0
+                && (!entry.document || contents.proves(directory.record_offset(slot, 0)?));
+            if entry.records > 0 && !has_record && is_live {
+                self.unfinished.entry(entry.run_no).or_insert_with(|| Unfinished {
+                    name: Some((entry.agent.clone(), entry.run.clone())),
+                    is_document: true,
+                    first: Seq(0),
+                    count: 1,
+                });
+            }
             let run = self.runs.entry(entry.run_no).or_default();
             run.name.get_or_insert((entry.agent, entry.run));
             run.is_document |= entry.document;
             run.is_live |= is_live;
-            run.has_record |= entry.records > 0;
+            run.has_record |= has_record;
             run.next_seq = run.next_seq.max(entry.next_seq);
             let listed = &mut run.listed;
             listed.created = listed.created.or(entry.created_at);
@@ -385,22 +431,5 @@ impl Census {
             listed.hold = listed.hold.max(hold);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_beyond_the_count_of_chunks_does_no_harm() {
-        let chunks = Chunks { first: Lsn(1), count: 3 }.encode();
-        let mut header = FrameHeader::new(FrameKind::Record, RunNo(1), Timestamp(0));
-        header.flags = FLAG_CHUNKS | FLAG_DOCUMENT;
-        header.payload_len = len_u32(chunks.len());
-        let bytes = [&[0; FRAME_HEADER_LEN][..], &chunks].concat();
-        let record = Lexed { header, payload: Ok(()) };
-        let numbers = HashMap::from([(RunNo(1), BTreeSet::from([7]))]);
-        assert!(!Chunked { numbers, first: Lsn(5) }.is_torn(&bytes, &record));
     }
 }

@@ -2,7 +2,7 @@
 //! headers of segments; and where a header is lost, by the frames themselves.
 
 use core::ops::Range;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::open::front_matter::{Access, Base, identify, read_base, read_slots};
@@ -12,7 +12,7 @@ use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, SegmentKey};
 use crate::format::map::manifest::Use;
-use crate::format::map::superblock::ManifestAt;
+use crate::format::map::superblock::{FLAG_COPY, ManifestAt};
 use crate::format::segments::lost_key::key_of_frame;
 use crate::format::segments::segment::{MAGIC, Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
@@ -39,6 +39,15 @@ pub(crate) struct Found {
     pub(crate) end: Option<u32>,
     /// The manifest says that it does not count: its runs were deleted, or have been moved.
     pub(crate) retired: bool,
+    /// The manifest lists it as a part of the log, and its header must be there and is lost.
+    pub(crate) is_headless: bool,
+}
+
+impl Found {
+    /// One of which the manifest says nothing.
+    fn new(at: u64, check: FrameCheck, purpose: Purpose) -> Self {
+        Self { at, check, purpose, end: None, retired: false, is_headless: false }
+    }
 }
 
 /// What was found in front of the frames.
@@ -57,8 +66,12 @@ pub(crate) struct Located {
     pub(crate) lost_headers: u64,
     /// What cannot be read of extents that may have been segments: nothing tells.
     pub(crate) unread: Vec<Range<u64>>,
+    /// Extents of segments that the file does not have any more: it was cut off.
+    pub(crate) lost: Vec<Range<u64>>,
     /// What was durable, as far as the superblocks tell.
     pub(crate) durable: LogPosition,
+    /// Whether frames tell it too. Those of a copy say what was durable in the store.
+    pub(crate) by_frames: bool,
     pub(crate) damaged: Vec<Corruption>,
 }
 
@@ -82,6 +95,11 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
     }
     match base {
         Ok(base) => {
+            let of_extent = |one: &Corruption| match one.place {
+                Place::Extent { extent } => Some(extent),
+                _ => None,
+            };
+            let without_header: HashSet<_> = report.damaged.iter().filter_map(of_extent).collect();
             let mut located = Located {
                 disk,
                 around: Arc::clone(around),
@@ -91,12 +109,17 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
                 has_manifest: true,
                 lost_headers: 0,
                 unread: Vec::new(),
+                lost: Vec::new(),
                 durable: base.durable,
+                by_frames: base.superblock.flags & FLAG_COPY == 0,
                 damaged: report.damaged,
             };
             for (&extent, used) in &base.extents.uses {
-                located.take_listed(extent, *used)?;
+                located.take_listed(extent, *used, without_header.contains(&extent))?;
             }
+            let is_cut_off = |extent: &ExtentNo| !base.extents.uses.contains_key(extent);
+            let cut_off = without_header.into_iter().filter(is_cut_off);
+            located.lost = cut_off.map(|extent| located.range_of(extent)).collect();
             Ok(located)
         }
         Err(Error::Corrupt(_) | Error::NotAStore { .. }) => {
@@ -122,6 +145,7 @@ fn without_manifest(disk: Disk, around: &Arc<Around>, damaged: Vec<Corruption>) 
     let mut again = RecoveryReport::default();
     let slots = read_slots(&disk, &mut again)?;
     let durable = slots.iter().map(|block| block.durable).max().unwrap_or_default();
+    let by_frames = slots.last().is_none_or(|block| block.flags & FLAG_COPY == 0);
     let known = match identify(&page, disk.len()?, slots.last(), &mut again, false) {
         Ok(known) => Some(known),
         Err(error @ (Error::UnsupportedVersion { .. } | Error::UnsupportedFeatures { .. })) => {
@@ -154,7 +178,9 @@ fn without_manifest(disk: Disk, around: &Arc<Around>, damaged: Vec<Corruption>) 
         has_manifest: false,
         lost_headers: 0,
         unread: Vec::new(),
+        lost: Vec::new(),
         durable,
+        by_frames,
         damaged: report.damaged,
     };
     located.search(uuid)?;
@@ -270,8 +296,14 @@ fn whole_frame(
 }
 
 impl Located {
+    /// Where an extent is in the file.
+    fn range_of(&self, extent: ExtentNo) -> Range<u64> {
+        let at = self.extent_size.offset_of(extent);
+        at..at.saturating_add(self.extent_size.bytes())
+    }
+
     /// Takes a segment that the manifest lists.
-    fn take_listed(&mut self, extent: ExtentNo, used: Use) -> Result<()> {
+    fn take_listed(&mut self, extent: ExtentNo, used: Use, is_headless: bool) -> Result<()> {
         let (key, purpose, sealed, retired) = match used {
             Use::Log { segment: id, salt, purpose, sealed } => {
                 // Outputs count once they are sealed; until then their frames are in the victims.
@@ -289,7 +321,7 @@ impl Located {
         self.lost_headers += u64::from(!is_whole && !retired);
         let end = sealed.map(|sealed| sealed.end);
         let check = FrameCheck::new(key);
-        self.segments.push(Found { at, check, purpose, end, retired });
+        self.segments.push(Found { at, check, purpose, end, retired, is_headless });
         Ok(())
     }
 
@@ -308,8 +340,7 @@ impl Located {
                 header.filter(|header| Some(header.uuid) == uuid)
             {
                 let check = FrameCheck::new(key);
-                let (end, retired) = (None, false);
-                self.segments.push(Found { at, check, purpose, end, retired });
+                self.segments.push(Found::new(at, check, purpose));
                 continue;
             }
             let (header, first) = head.split_at(SEGMENT_HEADER_LEN as usize);
@@ -330,8 +361,7 @@ impl Located {
             let lost = key_by_frames(&bytes).filter(|(key, _)| !is_begun(key.id));
             if let Some((key, purpose)) = lost {
                 let check = FrameCheck::new(key);
-                let (end, retired) = (None, false);
-                self.segments.push(Found { at, check, purpose, end, retired });
+                self.segments.push(Found::new(at, check, purpose));
                 self.lost_headers += 1;
             } else {
                 self.unread.extend(self.around.unread_in(&(at..at + len as u64)));

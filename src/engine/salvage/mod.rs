@@ -1,7 +1,8 @@
 //! Reading everything that can still be read out of a damaged store into a new one.
 //!
 //! 1. [`locate`] finds the segments. From then on what the disk cannot read is zeros ([`around`]).
-//! 2. [`census`] reads each of them once: which runs there are, and which were deleted.
+//! 2. [`census`] reads each of them once: which runs there are, and which were deleted; what a loss
+//!    of power left of a batch does not count ([`torn`]).
 //! 3. [`refill`] writes run after run into the new store; [`gather`] finds the frames of some runs
 //!    at a time, and reads them.
 //!
@@ -16,6 +17,7 @@ mod kept;
 mod locate;
 mod refill;
 pub(crate) mod report;
+mod torn;
 
 use core::time::Duration;
 use std::path::Path;
@@ -76,7 +78,8 @@ use crate::format::frames::block::MAX_RECORD;
 /// # Errors
 /// [`Error::AlreadyExists`] if there is anything at `out`; [`Error::Busy`] if a process has the
 /// damaged store open for writing, where the system tells; [`Error::NotAStore`] if nothing in the
-/// file shows that it was a store; [`Error::UnsupportedVersion`] and
+/// file shows that it was a store; [`Error::Truncated`] if it ends in front of the first segment,
+/// and its header or a superblock is whole; [`Error::UnsupportedVersion`] and
 /// [`Error::UnsupportedFeatures`]; [`Error::NeedsFeature`] if records are compressed and the
 /// program lacks the codec; [`Error::DiskFull`]; [`Error::Io`] if the device does not answer any
 /// more, or has 16 MiB in a row that cannot be read, but not for smaller places: copy such a file

@@ -75,8 +75,7 @@ impl<'s> Refill<'s> {
     fn living(&self) -> impl Iterator<Item = (RunNo, &'s Known)> + use<'s> {
         let census = self.census;
         census.runs.iter().filter_map(|(&run_no, known)| {
-            let counts = known.is_live && (known.has_record || !known.is_document);
-            (counts && !census.evicted.contains(&run_no)).then_some((run_no, known))
+            (known.counts() && !census.evicted.contains(&run_no)).then_some((run_no, known))
         })
     }
 

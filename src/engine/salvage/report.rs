@@ -116,9 +116,10 @@ pub enum Missing {
         /// How many.
         count: u64,
     },
-    /// Bytes of a segment that are no frames, or that the disk cannot read: whatever was there is
-    /// lost, also what nothing else in the file tells of. Without the manifest, also what the disk
-    /// cannot read of an extent that may have been a segment.
+    /// Bytes of a segment that are no frames, that the disk cannot read, or that the file does not
+    /// have any more: whatever was there is lost, also what nothing else in the file tells of.
+    /// Without the manifest, also what the disk cannot read of an extent that may have been a
+    /// segment.
     Bytes {
         /// Where they are in the damaged file.
         offset: u64,
@@ -182,8 +183,9 @@ pub enum Doubt {
     /// Without the manifest it is unknown which segments count. A run comes back if it was deleted,
     /// the record of its deletion is lost, and its segment was not erased yet.
     NoManifest,
-    /// So many records of deletions cannot be read. The runs that they delete have come back,
-    /// unless another place tells of their deletion.
+    /// So many records of deletions cannot be read, or were left out, since it is unknown whether
+    /// they ever counted. The runs and documents that they delete have come back, unless another
+    /// place tells of their deletion.
     Deletions {
         /// How many.
         count: u64,
@@ -198,7 +200,8 @@ pub enum Doubt {
         /// The id that it has in the new store.
         to: RunId,
     },
-    /// So many frames are of batches whose end is missing. They were left out, since it is unknown
+    /// So many frames are of batches whose end is missing, or delete in a batch that lacks a frame,
+    /// or are of a document that such a batch wrote. They were left out, since it is unknown
     /// whether they ever counted; [`Missing::Unfinished`] names their records.
     Unfinished {
         /// How many frames.
@@ -222,7 +225,7 @@ impl fmt::Display for Doubt {
                  deleted once, is now {to}"
             ),
             Self::Unfinished { frames } => {
-                write!(f, "{frames} frames of batches whose end is missing are left out")
+                write!(f, "{frames} frames of batches that are not whole are left out")
             }
         }
     }
