@@ -146,7 +146,7 @@ pub enum Error {
     Ambiguous {
         /// The run that was asked for.
         run: RunId,
-        /// The agents that have it, sorted.
+        /// The agents that have it, sorted, each once.
         agents: Vec<AgentId>,
     },
     /// The run was started before, with other metadata. The caller should choose another run id,

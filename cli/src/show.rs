@@ -77,14 +77,15 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
     // The summary first: a run that is missing or ambiguous is an error before any output.
     let summary = find::run(log, &args.run)?;
     let run = RunRef::from(&summary);
-    let (from, to) = range(log, run, args)?;
+    let (from, to, unplaced) = range(log, run, args)?;
     let origin = Origin::of(log.metadata(run)?.as_ref());
     if !args.raw && !args.no_pager {
         out.page()?;
     }
     let mut printer = Printer::new(args, out, origin);
     printer.heading(&summary)?;
-    let mut exit = Exit::Fine;
+    let mut exit = if unplaced.is_empty() { Exit::Fine } else { Exit::Damage };
+    unplaced.iter().for_each(|error| damaged(&error.to_string()));
     for record in log.trace(run)?.range(Seq(from)..Seq(to))? {
         match record {
             Ok(record) => printer.record(&record)?,
@@ -98,28 +99,50 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
     Ok(exit)
 }
 
-/// The first record to show and the one behind the last.
-fn range(log: &Reader, run: RunRef<'_>, args: &ShowArgs) -> Result<(u64, u64), Failure> {
+/// The first record to show and the one behind the last, and damage in front of them.
+fn range(
+    log: &Reader,
+    run: RunRef<'_>,
+    args: &ShowArgs,
+) -> Result<(u64, u64, Vec<Error>), Failure> {
     let from = args.from.unwrap_or(0);
     let to = args.to.map_or(u64::MAX, |last| last.saturating_add(1));
     let Some(last) = args.last else {
-        return Ok((from, to.max(from)));
+        return Ok((from, to.max(from), Vec::new()));
     };
-    Ok((first_of_last(log, run, last)?, u64::MAX))
+    let Last { from, unplaced } = first_of_last(log, run, last)?;
+    Ok((from, u64::MAX, unplaced))
 }
 
-/// The first of the last records; `u64::MAX` if there are none.
-pub(crate) fn first_of_last(log: &Reader, run: RunRef<'_>, last: u64) -> Result<u64, Failure> {
+/// Where the last records of a run begin.
+pub(crate) struct Last {
+    /// The number of the first one that is known to have one; `u64::MAX` if there are none.
+    pub(crate) from: u64,
+    /// The damage in front of that one: no range from a number on has it.
+    pub(crate) unplaced: Vec<Error>,
+}
+
+/// The first of the last records.
+pub(crate) fn first_of_last(log: &Reader, run: RunRef<'_>, last: u64) -> Result<Last, Failure> {
     // The loop ends after the requested number of records, whatever the store claims.
-    let mut from = u64::MAX;
+    let (mut from, mut unplaced) = (u64::MAX, Vec::new());
     for record in log.trace(run)?.rev().take(usize::try_from(last).unwrap_or(usize::MAX)) {
-        match record {
-            Ok(record) => from = record.seq().0,
-            Err(Error::Corrupt(damage)) => from = damage.seq.map_or(from, |seq| seq.0),
+        let seq = match record {
+            Ok(record) => Some(record.seq()),
+            Err(Error::Corrupt(damage)) if damage.seq.is_some() => damage.seq,
+            Err(error) if error.is_corruption() => {
+                unplaced.push(error);
+                None
+            }
             Err(error) => return Err(error.into()),
+        };
+        if let Some(seq) = seq {
+            from = seq.0;
+            unplaced.clear();
         }
     }
-    Ok(from)
+    unplaced.reverse();
+    Ok(Last { from, unplaced })
 }
 
 /// Prints records in the form that was asked for.

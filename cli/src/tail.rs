@@ -23,7 +23,7 @@ use crate::json::RecordRow;
 use crate::line::{self, CUT};
 use crate::message::damaged;
 use crate::output::{Output, note};
-use crate::show::first_of_last;
+use crate::show::{Last, first_of_last};
 use crate::store;
 
 /// How many frames of the end of the log are looked through first for the last records.
@@ -115,7 +115,8 @@ fn one(log: &Reader, summary: &RunSummary, printer: &mut Printer<'_>) -> Result<
     // Before the records are read, so that none is between them and what is followed.
     let end = log.end_cursor()?;
     let mut next = Seq(0);
-    let from = first_of_last(log, run, printer.args.lines as u64)?;
+    let Last { from, unplaced } = first_of_last(log, run, printer.args.lines as u64)?;
+    unplaced.into_iter().try_for_each(|error| printer.failed(error))?;
     for record in log.trace(run)?.range(Seq(from)..)? {
         match record {
             Ok(record) => {

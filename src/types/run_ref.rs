@@ -13,6 +13,10 @@ use crate::types::number::RunNo;
 /// not another run that was started with the same ids after that run was deleted. A
 /// [`Receipt`](crate::Receipt) names no run, since its run is deleted.
 ///
+/// An agent has two runs with one id only if damage took the deletion of the first. The ids then
+/// name the newest of them, in each call. Lists have all of them, and the older ones are reached by
+/// what names only its own run. Once the newest is deleted, the ids name the one before it.
+///
 /// ```
 /// use runlog::RunRef;
 /// let by_id = RunRef::from("run-7");

@@ -19,8 +19,10 @@ mod compressed;
 mod crowded_blocks;
 mod damaged_copies;
 mod damaged_once;
+mod damaged_ranges;
 mod deferred;
 mod documents;
+mod doubled_names;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 mod durability;
 mod erased_after_damage;
@@ -64,6 +66,7 @@ mod lookups;
 mod lost_after_a_copy;
 mod lost_beginnings;
 mod lost_commits;
+mod lost_documents;
 mod lost_ends;
 mod lost_segments;
 mod lost_tails;

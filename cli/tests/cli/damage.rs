@@ -107,3 +107,48 @@ fn ls_says_that_runs_may_be_missing() {
     let ran = world.run(&["ls"]);
     assert_eq!((ran.code, ran.stderr.lines().count()), (Some(3), 1), "{ran:?}");
 }
+
+/// The directory of a full segment does not list a record of a run, so that no number is known of a
+/// record whose header is damaged there.
+#[test]
+fn damage_without_a_number_is_one_of_the_last() {
+    let world = World::new();
+    let options = Options::new().extent_size(64 << 10).background(false).index(false);
+    let log = options.create(world.store()).expect("a store");
+    let run = log.start_run("a", "r", ()).expect("a run");
+    let text = |number: usize| format!("the text of record {number:02} ").repeat(20);
+    (0..6).for_each(|number| drop(run.append(text(number).as_bytes()).expect("a record")));
+    log.sync().expect("synced");
+    let mut bytes = fs::read(world.store()).expect("the store");
+    drop((run, log));
+    // The headers are 72 bytes long, in front of the payloads.
+    let harm = |bytes: &mut [u8], number: usize| {
+        let text = text(number);
+        let at = bytes.windows(text.len()).position(|part| part == text.as_bytes());
+        bytes[at.expect("it is there") - 72 + 20] ^= 1;
+    };
+    harm(&mut bytes, 2);
+    fs::write(world.store(), bytes).expect("the store");
+    let log = options.open(world.store()).expect("it opens");
+    let run = log.writer("r").expect("it is there");
+    (6..9).for_each(|number| drop(run.append(text(number).as_bytes()).expect("a record")));
+    let filler = log.start_run("a", "filler", ()).expect("a run");
+    while log.stats().expect("stats").sealed_segments == 0 {
+        let _ = filler.append(&[b'.'; 9000]).expect("a record");
+    }
+    log.close().expect("closed");
+    let mut bytes = fs::read(world.store()).expect("the store");
+    harm(&mut bytes, 7);
+    harm(&mut bytes, 8);
+    fs::write(world.store(), bytes).expect("the store");
+    for (last, texts, told) in [(1, 9..9, 1), (2, 9..9, 2), (3, 6..7, 2), (4, 5..7, 2)] {
+        let last = last.to_string();
+        for args in [["show", "r", "--raw", "--last", &last], ["tail", "r", "--raw", "-n", &last]] {
+            let ran = world.run(&args);
+            assert_eq!(ran.code, Some(3), "{args:?}: {ran:?}");
+            let texts = texts.clone().map(|number| format!("{}\n", text(number)));
+            assert_eq!(ran.text(), texts.collect::<String>(), "{args:?}: {ran:?}");
+            assert_eq!(ran.stderr.matches("damage").count(), told, "{args:?}: {ran:?}");
+        }
+    }
+}

@@ -16,32 +16,25 @@ use crate::engine::read::block::{OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::payload::{Lent, Payload};
-use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
+use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Seq};
 
 impl Opened {
-    /// Prefetches the first bytes that a walk from the front reads.
-    pub(crate) fn foresee(&self) {
-        if let Some(part) = self.parts.first()
-            && let Offsets::Listed(offsets) = &part.offsets
-        {
-            for offset in offsets.iter().take(AHEAD as usize) {
-                part.segment.foresee(*offset);
-            }
-        }
-    }
-
-    /// Where the first record with a sequence of at least `seq` is.
-    fn locate(&self, seq: Seq) -> Result<Spot> {
+    /// Where the first record is that may have a sequence of at least `seq`, and the first one that
+    /// must have: see [`RunSlice::bound`].
+    fn locate(&self, seq: Seq) -> Result<(Spot, Spot)> {
         for (number, part) in self.parts.iter().enumerate() {
             if part.first_seq.is_some() && part.next_seq > seq {
-                return Ok(Spot { part: number, index: part.lower_bound(seq)? });
+                let (may, must) = part.bound(seq)?;
+                let spot = |index| Spot { part: number, index };
+                return Ok((spot(may), spot(must)));
             }
         }
-        Ok(Spot { part: self.parts.len(), index: 0 })
+        let end = Spot { part: self.parts.len(), index: 0 };
+        Ok((end, end))
     }
 
     /// Adds the run and the sequence to an error that lacks them.
@@ -121,7 +114,10 @@ impl Walk {
         high: Option<Seq>,
     ) -> Result<()> {
         let located = |seq: Option<Seq>| seq.map(|seq| opened.locate(seq)).transpose();
-        let found = located(low).and_then(|low| Ok((low, located(high)?)));
+        let found = located(low).and_then(|low| {
+            let high = located(high)?;
+            Ok((low.map(|(may, _)| may), high.map(|(_, must)| must)))
+        });
         let (from, to) = match opened.parts.first() {
             Some(part) => self.unless_closed(part, found)?,
             None => found?,

@@ -13,11 +13,11 @@ use crate::engine::read::trace::Trace;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::Opened;
-use crate::error::{Error, Result};
+use crate::engine::state::run_slice::{Opened, RunSlice};
+use crate::error::{Damage, Error, Place, Result};
 use crate::index::{RunRow, RunState, Span};
 use crate::types::{
-    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version,
+    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Seq, Timestamp, Version,
 };
 
 /// A document as it was stored.
@@ -89,7 +89,7 @@ pub struct DocumentSummary {
     pub version: Version,
     /// When it was written.
     pub timestamp: Timestamp,
-    /// The bytes of its payload.
+    /// The bytes of its payload; 0 if its record is lost, so that reading it returns an error.
     pub bytes: u64,
 }
 
@@ -127,9 +127,9 @@ impl Reader {
             sealed => sealed?,
         };
         let parts = found.slices.behind(&sealed, run_no)?;
-        let opened = Opened { agent: namespace, run: key, parts };
-        let mut trace = Trace::new(Arc::new(opened), run_no, None);
-        let record = trace.next().ok_or(Error::Evicted { run: None })??;
+        let opened = Arc::new(Opened { agent: namespace, run: key, parts });
+        let mut trace = Trace::new(Arc::clone(&opened), run_no, None);
+        let record = trace.next().ok_or_else(|| opened.lost_record())??;
         Ok(Some(Document { version: Version(run_no.0), record }))
     }
 
@@ -229,7 +229,7 @@ impl StoredVersion {
         numbers.retain(|run_no| !deleted.contains(run_no));
         let version = |run_no: RunNo| {
             let RunState { row, spans } = catalog.run_state(run_no)?;
-            let (whole, bytes) = row.map_or((false, 0), |row| (row.records > 0, row.bytes));
+            let (whole, bytes) = row.map_or((false, 0), |row| (is_written(&row), row.bytes));
             Ok(Self { run_no, whole, bytes, spans })
         };
         numbers.into_iter().map(version).collect()
@@ -279,7 +279,7 @@ impl Versions {
             all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
         }
         for (run_no, row, slices) in in_memory.0 {
-            let (whole, bytes) = row.map_or((false, 0), |row| (row.records > 0, row.bytes));
+            let (whole, bytes) = row.map_or((false, 0), |row| (is_written(&row), row.bytes));
             let spans = all.remove(&run_no).map(|stored| stored.spans).unwrap_or_default();
             all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
         }
@@ -316,7 +316,7 @@ impl Moment {
                 continue;
             }
             let row = self.catalog.row(run_no)?;
-            if row.records > 0 {
+            if is_written(&row) {
                 return Ok(Some(summary(key, &row)));
             }
         }
@@ -335,11 +335,27 @@ fn in_memory(
     let row = |number: &RunNo| state.row_in_memory(*number);
     let keys = state.active.documents(namespace, from);
     let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
-        let rows = found.1.iter().filter_map(row).filter(|row| row.records > 0);
+        let rows = found.1.iter().filter_map(row).filter(is_written);
         let row = rows.max_by_key(|row| row.run_no)?;
         Some((found.0.to_owned(), summary(found.0, &row)))
     });
     current.take(most).collect()
+}
+
+impl Opened {
+    /// The error for a version that has lost its record: its START is in the last slice.
+    #[cold]
+    fn lost_record(&self) -> Error {
+        let place = |part: &RunSlice| Place::Directory { segment: part.segment.id() };
+        let place = self.parts.last().map_or(Place::Index, place);
+        Error::corrupt(place, Damage::Missing).naming(&self.agent, &self.run, Some(Seq(0)))
+    }
+}
+
+/// Whether the batch that ends a version counts: it has both a START and the RECORD, and damage may
+/// have taken one of them.
+fn is_written(row: &RunRow) -> bool {
+    row.records > 0 || row.created_said
 }
 
 fn summary(key: &str, row: &RunRow) -> DocumentSummary {

@@ -34,7 +34,7 @@ pub(crate) struct Named<'r> {
     in_memory: Vec<(RunNo, AgentId)>,
     /// Whether all living runs with the id are in memory.
     complete: bool,
-    /// The only run in memory that the name can refer to, if there is exactly one.
+    /// The newest run in memory that the name can refer to.
     candidate: Option<Candidate>,
     /// What the catalog knows about the id, once it was asked.
     found: OnceCell<Arc<Found>>,
@@ -106,11 +106,8 @@ impl<'r> Named<'r> {
             run.number().is_none_or(|wanted| wanted == *number)
                 && agent.as_ref().is_none_or(|wanted| wanted == of)
         };
-        let mut candidates = in_memory.iter().filter(may_be);
-        let candidate = match (candidates.next(), candidates.next()) {
-            (Some(&(run_no, _)), None) => Candidate::of(state, run_no, detail),
-            _ => None,
-        };
+        let candidate = in_memory.iter().filter(may_be).map(|&(run_no, _)| run_no).max();
+        let candidate = candidate.and_then(|run_no| Candidate::of(state, run_no, detail));
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
         let found = OnceCell::new();
         Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, found, kept })
@@ -125,13 +122,10 @@ impl<'r> Named<'r> {
         Ok(self.found.get_or_init(|| found))
     }
 
-    /// The numbers of all living runs with the id.
+    /// The numbers of all living runs with the id, ascending.
     fn numbers(&self) -> Result<Vec<RunNo>> {
         let in_memory = self.in_memory.iter().map(|(number, _)| *number);
-        if self.complete {
-            return Ok(in_memory.collect());
-        }
-        let mut numbers = self.find()?.numbers.clone();
+        let mut numbers = if self.complete { Vec::new() } else { self.find()?.numbers.clone() };
         numbers.extend(in_memory);
         numbers.sort_unstable();
         numbers.dedup();
@@ -139,7 +133,8 @@ impl<'r> Named<'r> {
         Ok(numbers)
     }
 
-    /// The one run that the name refers to.
+    /// The one run that the name refers to: of several runs of one agent, which only a lost
+    /// deletion leaves, the newest.
     pub(crate) fn resolve(&self) -> Result<RunNo> {
         // Most ids have one run, which has ended and is not in memory.
         if self.in_memory.is_empty()
@@ -159,25 +154,27 @@ impl<'r> Named<'r> {
             let id = RunId::new(self.run.run())?;
             return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
         }
-        if agent.is_none()
-            && let [only] = numbers.as_slice()
-        {
+        let newest = numbers.last().copied();
+        if let (None, [only]) = (&agent, numbers.as_slice()) {
             return Ok(*only);
         }
+        // The newest is first.
         let mut agents = Vec::with_capacity(numbers.len());
-        for number in numbers {
+        for number in numbers.into_iter().rev() {
             let found = self.agent_of(number)?;
             if agent.as_ref() == Some(&found) {
                 return Ok(number);
             }
             agents.push(found);
         }
-        let id = RunId::new(self.run.run())?;
-        if agent.is_some() || agents.is_empty() {
-            return Err(Error::RunNotFound { run: id, agent });
-        }
         agents.sort_unstable();
-        Err(Error::Ambiguous { run: id, agents })
+        agents.dedup();
+        let id = RunId::new(self.run.run())?;
+        match (newest, agents.as_slice()) {
+            (Some(newest), [_]) if agent.is_none() => Ok(newest),
+            (Some(_), _) if agent.is_none() => Err(Error::Ambiguous { run: id, agents }),
+            _ => Err(Error::RunNotFound { run: id, agent }),
+        }
     }
 
     /// The agent of one of the runs.

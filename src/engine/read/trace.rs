@@ -233,7 +233,8 @@ impl Trace {
         &self.opened.run
     }
 
-    /// Only the records with a sequence in this range.
+    /// Only the records with a sequence in this range. Damage of which the sequence is not known is
+    /// in each range that it may be in.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

@@ -294,9 +294,11 @@ pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
     records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process)
 }
 
+/// The run with these ids in memory; of several, which only a lost deletion leaves, the newest.
 pub(crate) fn find(state: &LogState, agent: &AgentId, run: &RunId) -> Option<RunNo> {
     let (numbers, _) = state.active.by_id(run.as_str());
-    numbers.iter().copied().find(|&no| state.active.get(no).is_some_and(|run| run.agent == *agent))
+    let is_of = |&no: &RunNo| state.active.get(no).is_some_and(|run| run.agent == *agent);
+    numbers.iter().copied().filter(is_of).max()
 }
 
 pub(crate) fn advance(state: &mut LogState, run_no: RunNo, records: u64) {

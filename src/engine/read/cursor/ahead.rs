@@ -4,7 +4,7 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::state::run_slice::{Offsets, RunSlice};
+use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
 use crate::engine::state::segment::{HEADER, Segment};
 use crate::engine::storage::disk::pieces::{PIECE, Piece};
 use crate::format::frames::frame::{FLAG_CHUNKS, FRAME_HEADER_LEN};
@@ -230,6 +230,19 @@ impl Ahead {
 
 /// How many records ahead bytes are prefetched.
 pub(super) const AHEAD: u32 = 3;
+
+impl Opened {
+    /// Prefetches the first bytes that a walk from the front reads.
+    pub(crate) fn foresee(&self) {
+        if let Some(part) = self.parts.first()
+            && let Offsets::Listed(offsets) = &part.offsets
+        {
+            for offset in offsets.iter().take(AHEAD as usize) {
+                part.segment.foresee(*offset);
+            }
+        }
+    }
+}
 
 /// Records that start within this many bytes of one another are read as one stream.
 const STREAM: u32 = 2 << 10;

@@ -1,0 +1,211 @@
+//! Ranges of a run that has lost a record for good, so that its sequences have a hole, and whose
+//! other records are damaged: no range has a record that is outside of it, and none leaves out
+//! what it has without a word, in either direction.
+
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+use runlog::format::FrameKind;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::{Damage, Error, Options, ReadLog, ReaderOptions, RunLog, Seq};
+use runlog_sim::{SimDisk, SplitMix64};
+
+use super::support::frames::{EXTENT, frames_in};
+
+/// The record that the directory does not list.
+const HOLE: u64 = 3;
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT as u64).background(false).index(false)
+}
+
+fn on(image: &[u8]) -> Arc<SimDisk> {
+    Arc::new(SimDisk::untracked(image.to_vec()))
+}
+
+fn payload(number: u64) -> Vec<u8> {
+    format!("record {number:05} ").repeat(80).into_bytes()
+}
+
+/// A record, or the damage in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Item {
+    Record(u64),
+    Damaged,
+}
+
+/// A closed store with a run in a sealed segment, and the records that its directory lists there.
+struct Store {
+    image: Vec<u8>,
+    listed: Vec<u64>,
+}
+
+impl Store {
+    fn new() -> Self {
+        let disk = on(&[]);
+        let log = options().create_storage(disk.clone()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        (0..8).for_each(|number| drop(run.append(&payload(number)).unwrap()));
+        log.sync().unwrap();
+        let mut image = disk.image();
+        drop((run, log));
+        let frames = frames_in(&image, 0);
+        let records = frames.iter().filter(|(_, frame)| frame.kind == FrameKind::Record);
+        let lost = records.map(|(at, _)| at.start).nth(HOLE as usize).unwrap();
+        image[lost + 20] ^= 1;
+        let disk = on(&image);
+        let log = options().open_storage(disk.clone()).unwrap();
+        let run = log.writer("run").unwrap();
+        let mut count = 8..;
+        while log.stats().unwrap().sealed_segments == 0 {
+            let _ = run.append(&payload(count.next().unwrap())).unwrap();
+        }
+        // The last one is in the next segment.
+        let last = count.start - 1;
+        drop(run);
+        log.close().unwrap();
+        let listed = (0..last).filter(|number| *number != HOLE).collect();
+        Self { image: disk.image(), listed }
+    }
+
+    fn header_of(&self, number: u64) -> Range<usize> {
+        let payload = payload(number);
+        let at = self.image.windows(payload.len()).position(|part| part == payload).unwrap();
+        at - FRAME_HEADER_LEN..at
+    }
+
+    /// The store with damage in the headers of these records.
+    fn damaged(&self, numbers: &[u64]) -> Vec<u8> {
+        let mut image = self.image.clone();
+        numbers.iter().for_each(|number| image[self.header_of(*number).start + 20] ^= 1);
+        image
+    }
+
+    /// What a range has, if these records are damaged: such a one may have any number that those
+    /// around it leave to it.
+    fn expected(&self, damaged: &[u64], range: &Range<u64>) -> Vec<Item> {
+        let is_whole = |number: &&u64| !damaged.contains(number);
+        let end = *self.listed.last().unwrap() + 1;
+        let item = |(index, number): (usize, &u64)| {
+            if !damaged.contains(number) {
+                return range.contains(number).then_some(Item::Record(*number));
+            }
+            let (before, behind) = self.listed.split_at(index);
+            let front = before.iter().rposition(|one| is_whole(&one));
+            let least = front.map_or(index as u64, |at| before[at] + (index - at) as u64);
+            let back = behind.iter().position(|one| is_whole(&one));
+            let most = match back {
+                Some(at) => behind[at] - at as u64,
+                None => end - behind.len() as u64,
+            };
+            (range.start <= most && least < range.end).then_some(Item::Damaged)
+        };
+        let mut items: Vec<_> = self.listed.iter().enumerate().filter_map(item).collect();
+        items.extend(range.contains(&end).then_some(Item::Record(end)));
+        items
+    }
+
+    fn check(&self, log: &impl ReadLog, damaged: &[u64], range: &Range<u64>) {
+        let trace = || log.trace("run").unwrap().range(Seq(range.start)..Seq(range.end)).unwrap();
+        let expected = self.expected(damaged, range);
+        let front: Vec<_> = trace().filter_map(|one| item(one, range)).collect();
+        assert_eq!(front, expected, "{damaged:?}, {range:?}");
+        let mut back: Vec<_> = trace().rev().filter_map(|one| item(one, range)).collect();
+        back.reverse();
+        assert_eq!(back, expected, "{damaged:?}, {range:?} backwards");
+    }
+}
+
+/// An item of a range, unless it says that the hole is there.
+fn item(one: runlog::Result<runlog::Record>, range: &Range<u64>) -> Option<Item> {
+    match one {
+        Ok(record) => {
+            assert_eq!(record.payload(), payload(record.seq().0));
+            Some(Item::Record(record.seq().0))
+        }
+        Err(Error::Corrupt(found)) if found.damage == Damage::Missing => {
+            assert_eq!(found.seq, Some(Seq(HOLE)), "{range:?}");
+            assert!(range.contains(&HOLE), "{range:?}");
+            None
+        }
+        Err(Error::Corrupt(_) | Error::Io { .. }) => Some(Item::Damaged),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ranges(end: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..=end).flat_map(move |low| (low..=end).map(move |high| low..high))
+}
+
+#[test]
+fn a_range_has_what_is_in_it_and_nothing_else_if_a_run_with_a_hole_is_damaged() {
+    let store = Store::new();
+    let (count, last) = (store.listed.len(), *store.listed.last().unwrap());
+    assert!(count > 30, "{count}");
+    // The first one that a search looks at.
+    let middle = store.listed[count / 2];
+    let most: Vec<_> = store.listed.iter().copied().filter(|number| number % 9 != 1).collect();
+    let mut cases = vec![
+        vec![],
+        vec![middle],
+        vec![HOLE + 1],
+        vec![HOLE - 1, HOLE + 1, HOLE + 2],
+        vec![0],
+        vec![0, 1, 2],
+        vec![last],
+        vec![last - 1, last],
+        (middle - 3..middle + 4).collect(),
+        most,
+        store.listed.clone(),
+    ];
+    let seed = 0x5eed_0001;
+    println!("seed {seed:#x}");
+    let mut random = SplitMix64::new(seed);
+    cases.extend((0..4).map(|_| {
+        store.listed.iter().copied().filter(|_| random.index(3) == 0).collect::<Vec<_>>()
+    }));
+    for damaged in cases {
+        let disk = on(&store.damaged(&damaged));
+        let reader = ReaderOptions::new().open_storage(disk.clone()).unwrap();
+        for range in ranges(last + 3) {
+            store.check(&reader, &damaged, &range);
+        }
+        let log = options().open_storage(disk).unwrap();
+        for range in ranges(last + 3).step_by(7) {
+            store.check(&log, &damaged, &range);
+        }
+    }
+}
+
+/// The first record that a search looks at is damaged.
+#[test]
+fn a_record_behind_a_damaged_one_is_found_by_its_number() {
+    let store = Store::new();
+    let middle = store.listed[store.listed.len() / 2];
+    let log = options().open_storage(on(&store.damaged(&[middle]))).unwrap();
+    let all: Vec<_> = log.trace("run").unwrap().flatten().map(|record| record.seq()).collect();
+    assert!(all.len() > 30 && !all.contains(&Seq(middle)));
+    for seq in all {
+        let found: Vec<_> = log.trace("run").unwrap().range(seq..=seq).unwrap().collect();
+        assert!(matches!(&found[..], [Ok(record)] if record.seq() == seq), "{seq}: {found:?}");
+    }
+    let found: Vec<_> =
+        log.trace("run").unwrap().range(Seq(middle)..=Seq(middle)).unwrap().collect();
+    assert!(matches!(&found[..], [Err(error)] if error.is_corruption()), "{found:?}");
+}
+
+#[test]
+fn a_range_leaves_out_a_sector_that_cannot_be_read_in_front_of_it() {
+    let store = Store::new();
+    let (count, last) = (store.listed.len(), *store.listed.last().unwrap());
+    let unread = store.listed[count / 2];
+    let disk = on(&store.image);
+    let log: RunLog = options().open_storage(disk.clone()).unwrap();
+    assert_eq!(log.trace("run").unwrap().flatten().count(), count + 1);
+    let header = store.header_of(unread);
+    disk.fail_reads_in(header.start as u64..header.end as u64, ErrorKind::Other);
+    for range in ranges(last + 3) {
+        store.check(&log, &[unread], &range);
+    }
+}
