@@ -85,7 +85,9 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
     let mut printer = Printer::new(args, out, origin);
     printer.heading(&summary)?;
     let mut exit = if unplaced.is_empty() { Exit::Fine } else { Exit::Damage };
-    unplaced.iter().for_each(|error| damaged(&error.to_string()));
+    for error in &unplaced {
+        damaged(&error.to_string());
+    }
     for record in log.trace(run)?.range(Seq(from)..Seq(to))? {
         match record {
             Ok(record) => printer.record(&record)?,
