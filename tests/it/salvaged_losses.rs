@@ -49,8 +49,8 @@ fn a_copy_whose_update_lost_power_is_salvaged_as_an_opening_finds_it() {
     let mut image = copy.to_bytes();
     let front = usize::try_from(EXTENTS_AT).unwrap();
     image[..front].copy_from_slice(&before[..front]);
-    let frames = frames_in(&image, 0).into_iter();
-    let (record, _) = frames.filter(|frame| frame.1.payload_len == 2000).last().unwrap();
+    let mut frames = frames_in(&image, 0).into_iter();
+    let (record, _) = frames.rfind(|frame| frame.1.payload_len == 2000).unwrap();
     image[record].fill(0);
     for is_front_lost in [false, true] {
         if is_front_lost {
