@@ -181,6 +181,7 @@ struct Story {
     /// What is damaged.
     what: String,
     image: Vec<u8>,
+    whole: Vec<u8>,
 }
 
 fn machine_of(seed: u64) -> (Machine, Background) {
@@ -310,7 +311,7 @@ impl Story {
         let had = Said::by(&whole_reader);
         let mut image = whole.clone();
         let what = spoil(&mut image, &mut random);
-        Ok(Self { seed, fate, machine, had, model, ever, what, image })
+        Ok(Self { seed, fate, machine, had, model, ever, what, image, whole })
     }
 }
 
@@ -453,7 +454,8 @@ fn differ(one: &Answer, other: &Answer, knows_more: Option<&Said>) -> Result<(),
     let names: BTreeSet<_> = one.said.runs.keys().chain(other.said.runs.keys()).collect();
     for name in names {
         let (first, second) = (one.said.runs.get(name), other.said.runs.get(name));
-        let is_unknown = knows_more.is_some_and(|had| first != had.runs.get(name));
+        let is_unknown =
+            knows_more.is_some_and(|had| first != had.runs.get(name) || first.is_none());
         if first != second && !(is_unknown && one.tells) {
             return Err(format!("{pair}: {name:?}: {first:.300?} / {second:.300?}"));
         }
@@ -462,7 +464,8 @@ fn differ(one: &Answer, other: &Answer, knows_more: Option<&Said>) -> Result<(),
     let keys: BTreeSet<_> = documents.0.keys().chain(documents.1.keys()).collect();
     for key in keys {
         let (first, second) = (documents.0.get(key), documents.1.get(key));
-        let is_unknown = knows_more.is_some_and(|had| first != had.documents.get(key));
+        let is_unknown =
+            knows_more.is_some_and(|had| first != had.documents.get(key) || first.is_none());
         if first != second && !(is_unknown && one.tells) {
             let len =
                 |found: Option<&Part<Vec<u8>>>| found.map(|it| it.as_ref().map(Vec::len).ok());
@@ -475,41 +478,40 @@ fn differ(one: &Answer, other: &Answer, knows_more: Option<&Said>) -> Result<(),
     Ok(())
 }
 
-/// What a run has by one of them, that a salvage does not have.
-fn not_salvaged(read: &Answer, salvaged: &Answer, had: &Said) -> Vec<String> {
-    let mut lacks = Vec::new();
-    for (name, run) in read.said.runs.iter().filter(|(name, _)| had.runs.contains_key(*name)) {
-        let Some(found) = salvaged.said.runs.get(name) else {
-            lacks.push(format!("{name:?}"));
-            continue;
-        };
-        if !is_within(run.records.values(), found.payloads()) {
-            lacks.push(format!("records of {name:?}"));
-        }
-        if matches!(run.metadata, Ok(Some(_))) && run.metadata != found.metadata {
-            lacks.push(format!("metadata of {name:?}"));
-        }
-        if run.has_ended && !found.has_ended {
-            lacks.push(format!("the end of {name:?}"));
-        }
-        if matches!(run.outcome, Ok(Some(_))) && run.outcome != found.outcome {
-            lacks.push(format!("the outcome of {name:?}"));
-        }
-        if run.is_held && !found.is_held {
-            lacks.push(format!("the hold of {name:?}"));
-        }
-    }
-    for (key, value) in &read.said.documents {
-        let was_so =
-            |found: &Vec<u8>| matches!(had.documents.get(key), Some(Ok(had)) if had == found);
-        if value.as_ref().is_ok_and(was_so) && salvaged.said.documents.get(key) != Some(value) {
-            lacks.push(key.clone());
-        }
-    }
-    lacks
-}
-
 impl Story {
+    fn debug(&self) {
+        use runlog::format::segments::segment::*;
+        use runlog::format::{EXTENTS_AT, FrameHeader};
+        let reader = reader(&self.image, &self.machine).unwrap();
+        println!("READER {}", reader.recovery_report());
+        println!("EVENTS {} of {}", self.model.events.len(), self.ever.events.len());
+        println!("{:?}", salvage(&self.image).unwrap().0);
+        let whole = &self.whole;
+        for base in (EXTENTS_AT as usize..whole.len()).step_by(EXTENT as usize) {
+            let Ok(header) = SegmentHeader::decode(&whole[base..]) else { continue };
+            let mut at = SEGMENT_HEADER_LEN;
+            println!("SEGMENT {base:#x} {:?} {:?}", header.key.id, header.purpose);
+            while let Ok(f) = FrameHeader::decode(&whole[base + at as usize..], header.key, at) {
+                let (s, e) = (base + at as usize, base + at as usize + f.frame_len());
+                let names = String::from_utf8_lossy(&whole[s + 72..(s + 112).min(e)])
+                    .replace(|c: char| !c.is_ascii_graphic(), "");
+                println!(
+                    "  {s:#x} {:?} run {} lsn {} seq {} extra {} flags {:#x} durable {} damaged {} {:.30}",
+                    f.kind,
+                    f.run_no.0,
+                    f.lsn.0,
+                    f.seq.0,
+                    f.extra,
+                    f.flags,
+                    f.durable,
+                    whole[s..e] != self.image[s..e.min(self.image.len())],
+                    names
+                );
+                at += u32::try_from(f.frame_len()).unwrap();
+            }
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let Self { machine, image, .. } = self;
         let read = reader(image, machine);
@@ -564,11 +566,54 @@ impl Story {
             return Err(format!("{who}: gone: {lacks:?}"));
         }
         let Some(read) = read else { return Ok(()) };
-        let lacks = not_salvaged(read, salvaged, had);
+        let lacks = self.not_salvaged(read, salvaged);
         if !lacks.is_empty() {
             return Err(format!("{who} lacks what {} has: {lacks:?}", read.who));
         }
         Ok(())
+    }
+
+    /// What one of them has, and a salvage does not.
+    fn not_salvaged(&self, read: &Answer, salvaged: &Answer) -> Vec<String> {
+        let had = &self.had;
+        let mut lacks = Vec::new();
+        for (name, run) in read.said.runs.iter().filter(|(name, _)| had.runs.contains_key(*name)) {
+            let Some(found) = salvaged.said.runs.get(name) else {
+                lacks.push(format!("{name:?}"));
+                continue;
+            };
+            if !is_within(run.records.values(), found.payloads()) {
+                lacks.push(format!("records of {name:?}"));
+            }
+            if matches!(run.metadata, Ok(Some(_))) && run.metadata != found.metadata {
+                lacks.push(format!("metadata of {name:?}"));
+            }
+            if run.has_ended && !found.has_ended {
+                lacks.push(format!("the end of {name:?}"));
+            }
+            if matches!(run.outcome, Ok(Some(_))) && run.outcome != found.outcome {
+                lacks.push(format!("the outcome of {name:?}"));
+            }
+            let may_be = self.fate == Fate::PowerCut && self.ever.has_ever_been_released(name);
+            if run.is_held && !found.is_held && !may_be {
+                lacks.push(format!("the hold of {name:?}"));
+            }
+        }
+        for (key, value) in &read.said.documents {
+            let was_so =
+                |found: &Vec<u8>| matches!(had.documents.get(key), Some(Ok(had)) if had == found);
+            let found = salvaged.said.documents.get(key);
+            let came = found.and_then(|found| found.as_deref().ok());
+            let mut later = self.ever.writes_since(self.model.events.len(), key);
+            // A loss of power may leave what is behind the end of the log.
+            if value.as_ref().is_ok_and(was_so)
+                && found != Some(value)
+                && !later.any(|it| it == came)
+            {
+                lacks.push(key.clone());
+            }
+        }
+        lacks
     }
 
     /// A writer, and what others say once it has gone.
@@ -608,7 +653,7 @@ impl Story {
         salvaged
             .wrong(&self.had, &self.model, &self.ever)
             .map_err(|error| format!("{}: {error}", salvaged.who))?;
-        let lacks = not_salvaged(&again, &salvaged, &self.had);
+        let lacks = self.not_salvaged(&again, &salvaged);
         if !lacks.is_empty() {
             return Err(format!("{} lacks what {} has: {lacks:?}", salvaged.who, again.who));
         }
@@ -627,6 +672,9 @@ fn each_opening_and_a_salvage_say_the_same_of_a_damaged_file_or_tell_what_is_mis
     for seed in first..first + stores {
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let story = Story::tell(seed)?;
+            if std::env::var_os("DEBUG_FOUR").is_some() {
+                story.debug();
+            }
             story.check().map_err(|error| format!("{:?}, {}: {error}", story.fate, story.what))
         }));
         let checked = checked.unwrap_or_else(|_| Err("a panic".to_owned()));

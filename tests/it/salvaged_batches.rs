@@ -146,6 +146,34 @@ fn a_document_whose_next_version_was_torn_with_its_commit_is_salvaged_as_it_was(
     }
 }
 
+/// What is left is the EVICT: with its COMMIT, behind a batch of a run that has lost its own; or
+/// alone, between what was lost in front of it and behind it.
+#[test]
+fn what_is_left_of_a_torn_batch_deletes_no_document_that_counts() {
+    let image = with_two_versions(b"next", |log, _| {
+        let record = NewRecord::new(&[2; 100]).durability(Durability::Process);
+        let _ = log.writer("run").unwrap().append_batch(&[record; 4]).unwrap();
+        put(log, "key", b"torn");
+        append(log);
+    });
+    let frames = frames_in(&image, 0);
+    let commits: Vec<_> =
+        frames.iter().filter(|frame| frame.1.kind == FrameKind::Commit).cloned().collect();
+    let [.., of_run, of_torn] = &commits[..] else { panic!("{commits:?}") };
+    let (record, _) = last(&image, FrameKind::Record);
+    assert!(of_run.0.end < record.start && record.end < of_torn.0.start);
+    for harms in
+        [vec![of_run.0.start..record.end], vec![of_run.0.end..record.end, of_torn.0.clone()]]
+    {
+        let mut image = image.clone();
+        harms.iter().for_each(|harm| image[harm.clone()].fill(0));
+        assert_eq!(opened(&image, "key"), Some(b"next".to_vec()), "{harms:x?}");
+        let (report, found) = salvaged(&image, "key");
+        assert_eq!(found, Some(b"next".to_vec()), "{harms:x?}, {report:?}");
+        assert!(!report.is_complete(), "{report:?}");
+    }
+}
+
 /// A batch that only deletes lacks nothing if its COMMIT is lost in front of other frames.
 #[test]
 fn a_deletion_without_its_commit_in_front_of_other_frames_is_salvaged() {

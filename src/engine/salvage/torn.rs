@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::engine::state::scan::{Lexed, payload_of};
 use crate::format::frames::frame::{Chunks, FLAG_BATCH, FLAG_CHUNKS, FLAG_DOCUMENT};
+use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{Lsn, RunNo};
 
@@ -12,7 +13,7 @@ use crate::types::{Lsn, RunNo};
 /// `sure` on: what they replace counts. Returns the offsets of what it left out.
 ///
 /// A batch without its COMMIT lacks a frame for certain if it has the START of a document and not
-/// the RECORD.
+/// the RECORD. It may lack one if bytes in front of it are no frame: then what it deletes is kept.
 pub(crate) fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) -> HashSet<u32> {
     let mut torn = HashSet::new();
     let is_of_batch = |lexed: &Lexed| lexed.header.flags & FLAG_BATCH != 0;
@@ -21,30 +22,40 @@ pub(crate) fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) -> Ha
         return torn;
     }
     let chunks = Chunked::of(frames);
-    let mut leave = |members: &[Lexed], count: usize| {
-        if members.last().is_some_and(is_unsure) {
-            torn.extend(torn_in(members, count, bytes, &chunks));
-        }
+    let mut leave = |from: usize, to: usize, commit: Option<usize>| {
+        let members = frames.get(from..to).unwrap_or_default();
+        let Some(first) = members.first().filter(|_| members.last().is_some_and(is_unsure)) else {
+            return;
+        };
+        let before = from.checked_sub(1).and_then(|before| frames.get(before));
+        let begins_at = before.map_or(SEGMENT_HEADER_LEN, Lexed::end);
+        let is_behind_gap = first.header.position.offset != begins_at;
+        let lacks = commit.map_or(is_behind_gap, |count| members.len() < count);
+        torn.extend(torn_in(members, lacks, bytes, &chunks));
     };
     let mut first = 0;
     for (at, lexed) in frames.iter().enumerate() {
         if is_of_batch(lexed) {
             continue;
         }
-        let is_commit = lexed.header.kind == FrameKind::Commit;
-        let count = if is_commit { lexed.header.extra as usize } else { 0 };
-        let own = first.max(at.saturating_sub(count));
-        leave(frames.get(first..own).unwrap_or_default(), 0);
-        leave(frames.get(own..at).unwrap_or_default(), count);
+        let mut own = at;
+        if lexed.header.kind == FrameKind::Commit {
+            // A batch has consecutive orders. In front of them is one without its COMMIT.
+            let least = lexed.header.lsn.0.saturating_sub(u64::from(lexed.header.extra));
+            let members = frames.get(first..at).unwrap_or_default();
+            own = first + members.partition_point(|one| one.header.lsn.0 < least);
+            leave(own, at, Some(lexed.header.extra as usize));
+        }
+        leave(first, own, None);
         first = at + 1;
     }
-    leave(frames.get(first..).unwrap_or_default(), 0);
+    leave(first, frames.len(), None);
     frames.retain(|lexed| !torn.contains(&lexed.header.position.offset));
     torn
 }
 
-/// The offsets of what goes, of a batch that had `count` frames at least; of none if it is whole.
-fn torn_in(members: &[Lexed], count: usize, bytes: &[u8], chunks: &Chunked) -> Vec<u32> {
+/// The offsets of what goes, of a batch that may lack frames; of none if it is whole.
+fn torn_in(members: &[Lexed], may_lack: bool, bytes: &[u8], chunks: &Chunked) -> Vec<u32> {
     let is_bad = |one: &Lexed| one.payload.is_err() || chunks.is_torn(bytes, one);
     let is_of_document = |one: &Lexed| one.header.flags & FLAG_DOCUMENT != 0;
     let is_whole = |one: &&Lexed| one.header.kind == FrameKind::Record && !is_bad(one);
@@ -54,7 +65,7 @@ fn torn_in(members: &[Lexed], count: usize, bytes: &[u8], chunks: &Chunked) -> V
         let is_start = one.header.kind == FrameKind::Start && is_of_document(one);
         is_start && !whole.contains(&one.header.run_no)
     };
-    if members.len() >= count && !members.iter().any(|one| is_bad(one) || lacks_record(one)) {
+    if !may_lack && !members.iter().any(|one| is_bad(one) || lacks_record(one)) {
         return Vec::new();
     }
     let goes = |one: &&Lexed| {
