@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::storage::MemoryStorage;
 use runlog::{Damage, Error, Options, ReadLog, ReaderOptions, RunLog, Seq};
 use runlog_sim::{SimDisk, SplitMix64};
 
@@ -207,5 +208,34 @@ fn a_range_leaves_out_a_sector_that_cannot_be_read_in_front_of_it() {
     disk.fail_reads_in(header.start as u64..header.end as u64, ErrorKind::Other);
     for range in ranges(last + 3) {
         store.check(&log, &[unread], &range);
+    }
+}
+
+/// The writer fills a segment between any two items, so that the reader finds the run again.
+#[test]
+fn a_trace_gives_each_damage_once_while_a_writer_goes_on() {
+    let store = Store::new();
+    for is_back in [false, true] {
+        for harmed in [&[9, 10][..], &[4, 5, 6, 10]] {
+            let storage = Arc::new(MemoryStorage::from_bytes(store.damaged(harmed)));
+            let log = options().open_storage(storage.clone()).unwrap();
+            let reader = ReaderOptions::new().open_storage(storage).unwrap();
+            let mut trace = reader.trace("run").unwrap();
+            let (mut records, mut errors) = (0, 0);
+            for number in 0_u64.. {
+                assert!(number < 300, "it does not end: {records} records, {errors} errors");
+                match if is_back { trace.next_back() } else { trace.next() } {
+                    None => break,
+                    Some(Ok(_)) => records += 1,
+                    Some(Err(_)) => errors += 1,
+                }
+                let busy = log.start_run("agent", &format!("busy-{number}"), ()).unwrap();
+                let _ = busy.append(&[7; 60_000]).unwrap();
+            }
+            let whole = store.listed.len() + 1 - harmed.len();
+            assert_eq!(records, whole, "{harmed:?}, from the back: {is_back}");
+            let most = harmed.len() + 1;
+            assert!((harmed.len()..=most).contains(&errors), "{errors} errors of {harmed:?}");
+        }
     }
 }

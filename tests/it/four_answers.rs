@@ -17,18 +17,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use runlog::format::FrameKind;
-use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::frames::frame::{FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
     LogPosition, ReadLog, Reader, ReaderOptions, RunQuery, RunRef, SalvageReport, Seq, Trace,
     salvage_storage,
 };
-use runlog_sim::{SimDisk, SplitMix64, Survivors};
+use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
 use super::agreeing::{damage, damage_pair, frames};
 use super::lost_after_a_copy::harm;
@@ -181,7 +182,9 @@ struct Story {
     /// What is damaged.
     what: String,
     image: Vec<u8>,
-    whole: Vec<u8>,
+    named: Named,
+    /// The versions of its documents.
+    versions: BTreeMap<String, u64>,
 }
 
 fn machine_of(seed: u64) -> (Machine, Background) {
@@ -217,13 +220,21 @@ fn live(seed: u64, random: &mut SplitMix64) -> World {
             _ => background.run_some(random, 4),
         }
     }
+    if random.below(4) == 0 {
+        // The index has not applied these deletions, and what they delete is in no segment.
+        world.checkpoint();
+        world.end_oldest(random.index(3));
+        (0..1 + random.index(4)).for_each(|_| world.delete_run());
+        world.compact();
+        return world;
+    }
     (0..random.index(20)).for_each(|_| world.step());
     world
 }
 
 /// Damages one place, or two, in a way that the seed decides.
-fn spoil(image: &mut [u8], random: &mut SplitMix64) -> String {
-    match random.below(8) {
+fn spoil(image: &mut Vec<u8>, random: &mut SplitMix64) -> String {
+    match random.below(10) {
         0..=2 => damage(image, random),
         3 => [damage(image, random), damage(image, random)].join(", "),
         4 => damage_pair(image, random).unwrap_or_else(|| damage(image, random)),
@@ -234,10 +245,67 @@ fn spoil(image: &mut [u8], random: &mut SplitMix64) -> String {
             let also = if random.coin() { damage(image, random) } else { String::new() };
             format!("{kind:?} {also}")
         }
+        6 => lose_eviction(image, random),
+        7 if random.coin() => {
+            let extents = image.len().div_ceil(EXTENT as usize);
+            let left = extents.saturating_sub(1 + random.index(3)).max(1) * EXTENT as usize;
+            image.truncate(left);
+            format!("the file ends at {left:#x}")
+        }
         _ => {
             harm(image, random);
             "one or two places".to_owned()
         }
+    }
+}
+
+/// Damages one of the last frames that delete something, if there is one.
+fn lose_eviction(image: &mut [u8], random: &mut SplitMix64) -> String {
+    let mut all = frames(image);
+    all.retain(|(_, kind)| *kind == FrameKind::Evict);
+    let Some((range, _)) = all.iter().rev().nth(random.index(all.len().clamp(1, 3))) else {
+        return damage(image, random);
+    };
+    let byte = if random.coin() { 0 } else { 0x55 };
+    image[range.clone()].fill(byte);
+    format!("the eviction at {:#x} is {byte:#x}", range.start)
+}
+
+/// What the frames of a file name.
+#[derive(Default)]
+struct Named {
+    /// The runs that a BIND or START names.
+    runs: BTreeSet<Name>,
+    /// The versions of documents of which each START and its segment are as they were.
+    versions: BTreeSet<u64>,
+}
+
+impl Named {
+    fn of(whole: &[u8], image: &[u8]) -> Self {
+        let (mut named, mut harmed) = (Self::default(), BTreeSet::new());
+        let is_same = |range: Range<usize>| image.get(range.clone()) == whole.get(range);
+        for (range, kind) in frames(whole) {
+            let base = range.start / EXTENT as usize * EXTENT as usize;
+            let key = SegmentHeader::decode(&whole[base..]).unwrap().key;
+            let at = u32::try_from(range.start - base).unwrap();
+            let header = FrameHeader::decode(&whole[range.start..], key, at).unwrap();
+            if !matches!(kind, FrameKind::Bind | FrameKind::Start) {
+                continue;
+            }
+            let payload = &whole[range.start + FRAME_HEADER_LEN..][..header.payload_len as usize];
+            if let Ok((agent, run, _)) = decode_ids(payload) {
+                named.runs.insert((agent.to_string(), run.to_string()));
+            }
+            if kind == FrameKind::Start && header.flags & FLAG_DOCUMENT != 0 {
+                let heads = base..base + SEGMENT_HEADER_LEN as usize;
+                named.versions.insert(header.run_no.0);
+                if !is_same(heads) || !is_same(range) {
+                    harmed.insert(header.run_no.0);
+                }
+            }
+        }
+        named.versions.retain(|version| !harmed.contains(version));
+        named
     }
 }
 
@@ -311,7 +379,13 @@ impl Story {
         let had = Said::by(&whole_reader);
         let mut image = whole.clone();
         let what = spoil(&mut image, &mut random);
-        Ok(Self { seed, fate, machine, had, model, ever, what, image, whole })
+        let named = Named::of(&whole, &image);
+        let version = |key: &String| {
+            let found = whole_reader.document(SPACE, key).ok().flatten();
+            Some((key.clone(), found?.version().0))
+        };
+        let versions = had.documents.keys().filter_map(version).collect();
+        Ok(Self { seed, fate, machine, had, model, ever, what, image, named, versions })
     }
 }
 
@@ -340,7 +414,7 @@ impl Answer {
 
     fn of_salvage(image: &[u8], who: &'static str) -> Result<Self, String> {
         let (report, said) = salvage(image)?;
-        let tells = !report.is_complete();
+        let tells = !report.is_complete() || !report.damaged.is_empty();
         let doubts = !report.doubts.is_empty();
         Ok(Self { who, said, tells, doubts, end: None, is_renumbered: true })
     }
@@ -479,39 +553,6 @@ fn differ(one: &Answer, other: &Answer, knows_more: Option<&Said>) -> Result<(),
 }
 
 impl Story {
-    fn debug(&self) {
-        use runlog::format::segments::segment::*;
-        use runlog::format::{EXTENTS_AT, FrameHeader};
-        let reader = reader(&self.image, &self.machine).unwrap();
-        println!("READER {}", reader.recovery_report());
-        println!("EVENTS {} of {}", self.model.events.len(), self.ever.events.len());
-        println!("{:?}", salvage(&self.image).unwrap().0);
-        let whole = &self.whole;
-        for base in (EXTENTS_AT as usize..whole.len()).step_by(EXTENT as usize) {
-            let Ok(header) = SegmentHeader::decode(&whole[base..]) else { continue };
-            let mut at = SEGMENT_HEADER_LEN;
-            println!("SEGMENT {base:#x} {:?} {:?}", header.key.id, header.purpose);
-            while let Ok(f) = FrameHeader::decode(&whole[base + at as usize..], header.key, at) {
-                let (s, e) = (base + at as usize, base + at as usize + f.frame_len());
-                let names = String::from_utf8_lossy(&whole[s + 72..(s + 112).min(e)])
-                    .replace(|c: char| !c.is_ascii_graphic(), "");
-                println!(
-                    "  {s:#x} {:?} run {} lsn {} seq {} extra {} flags {:#x} durable {} damaged {} {:.30}",
-                    f.kind,
-                    f.run_no.0,
-                    f.lsn.0,
-                    f.seq.0,
-                    f.extra,
-                    f.flags,
-                    f.durable,
-                    whole[s..e] != self.image[s..e.min(self.image.len())],
-                    names
-                );
-                at += u32::try_from(f.frame_len()).unwrap();
-            }
-        }
-    }
-
     fn check(&self) -> Result<(), String> {
         let Self { machine, image, .. } = self;
         let read = reader(image, machine);
@@ -527,6 +568,9 @@ impl Story {
         self.check_salvaged(Some(&read), &salvaged)?;
         for index in [true, false] {
             self.check_writer(&read, index)?;
+        }
+        if self.seed % 2 == 0 {
+            self.check_killed(&read)?;
         }
         Ok(())
     }
@@ -544,6 +588,15 @@ impl Story {
         let ghosts = answer.ghosts(had);
         if !ghosts.is_empty() && !answer.doubts && !self.is_an_end(answer) {
             return Err(format!("{who}: there again: {ghosts:?}"));
+        }
+        // A caller that puts it unless it is there must not be told that it is not.
+        let is_absent = |(key, version): &(&String, &u64)| {
+            self.named.versions.contains(version) && !answer.said.documents.contains_key(*key)
+        };
+        if let Some((key, _)) = self.versions.iter().find(is_absent)
+            && !self.is_an_end(answer)
+        {
+            return Err(format!("{who}: {key} is said to be absent"));
         }
         let lacks = answer.lacks(had);
         if !lacks.is_empty() && !answer.tells && !self.is_an_end(answer) {
@@ -616,6 +669,33 @@ impl Story {
         lacks
     }
 
+    /// A writer with an index, after one that was killed within its opening.
+    fn check_killed(&self, read: &Answer) -> Result<(), String> {
+        let who = "a writer behind one that was killed within its opening";
+        let (mut machine, _) = machine_of(self.seed);
+        machine.boot = self.machine.boot;
+        let disk = SimDisk::recording_from(self.image.clone());
+        drop(open(&disk, &machine)?);
+        let recording = disk.take_recording();
+        let mut random = SplitMix64::for_case(self.seed, 56);
+        let mut crashes = CrashImages::new(&recording);
+        crashes.seek(random.index(recording.ops.len() + 1));
+        let disk = SimDisk::untracked(crashes.killed(0));
+        let (_gate, log) = open(&disk, &machine).map_err(|error| format!("{who}: {error}"))?;
+        log.checkpoint().map_err(|error| format!("{who}: {error}"))?;
+        let report = log.recovery_report();
+        let tells = !report.damaged.is_empty() || report.salvaged || read.tells;
+        let said = Said::by(&log);
+        let answer =
+            Answer { who, said, tells, doubts: tells, end: read.end, is_renumbered: false };
+        self.check_one(&answer)?;
+        let is_nowhere = |name: &&Name| !self.named.runs.contains(*name);
+        if let Some(name) = answer.said.runs.keys().find(is_nowhere) {
+            return Err(format!("{who}: no frame names {name:?}"));
+        }
+        differ(read, &answer, Some(&self.had))
+    }
+
     /// A writer, and what others say once it has gone.
     fn check_writer(&self, read: &Answer, index: bool) -> Result<(), String> {
         let who = if index { "a writer with an index" } else { "a writer without an index" };
@@ -636,6 +716,10 @@ impl Story {
         let said = Said::by(&log);
         let answer = Answer { who, said, tells, doubts: tells, end, is_renumbered: false };
         self.check_one(&answer)?;
+        let is_nowhere = |name: &&Name| !self.named.runs.contains(*name);
+        if let Some(name) = answer.said.runs.keys().find(is_nowhere) {
+            return Err(format!("{who}: no frame names {name:?}"));
+        }
         differ(read, &answer, index.then_some(&self.had))?;
         let mut random = SplitMix64::for_case(self.seed, 54 + u64::from(index));
         if random.coin() {
@@ -647,6 +731,11 @@ impl Story {
             log.close().map_err(|error| format!("{who}: close: {error}"))?;
         }
         let image = disk.image();
+        let mut harmed = image.clone();
+        damage(&mut harmed, &mut random);
+        if let Ok(reader) = reader(&harmed, &machine) {
+            drop(Said::by(&reader));
+        }
         let again = Answer::of_reader(&reader(&image, &machine)?, "a reader behind it");
         differ(read, &again, None)?;
         let salvaged = Answer::of_salvage(&image, "a salvage behind it")?;
@@ -672,9 +761,6 @@ fn each_opening_and_a_salvage_say_the_same_of_a_damaged_file_or_tell_what_is_mis
     for seed in first..first + stores {
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let story = Story::tell(seed)?;
-            if std::env::var_os("DEBUG_FOUR").is_some() {
-                story.debug();
-            }
             story.check().map_err(|error| format!("{:?}, {}: {error}", story.fate, story.what))
         }));
         let checked = checked.unwrap_or_else(|_| Err("a panic".to_owned()));

@@ -162,9 +162,11 @@ fn what_is_left_of_a_torn_batch_deletes_no_document_that_counts() {
     let [.., of_run, of_torn] = &commits[..] else { panic!("{commits:?}") };
     let (record, _) = last(&image, FrameKind::Record);
     assert!(of_run.0.end < record.start && record.end < of_torn.0.start);
-    for harms in
-        [vec![of_run.0.start..record.end], vec![of_run.0.end..record.end, of_torn.0.clone()]]
-    {
+    for harms in [
+        vec![of_run.0.start..record.end],
+        vec![of_run.0.end..record.end, of_torn.0.clone()],
+        vec![of_run.0.start..record.end, of_torn.0.clone()],
+    ] {
         let mut image = image.clone();
         harms.iter().for_each(|harm| image[harm.clone()].fill(0));
         assert_eq!(opened(&image, "key"), Some(b"next".to_vec()), "{harms:x?}");
@@ -172,6 +174,23 @@ fn what_is_left_of_a_torn_batch_deletes_no_document_that_counts() {
         assert_eq!(found, Some(b"next".to_vec()), "{harms:x?}, {report:?}");
         assert!(!report.is_complete(), "{report:?}");
     }
+}
+
+/// The torn version was deleted afterwards, so that it replaces nothing.
+#[test]
+fn a_document_that_comes_back_behind_a_version_that_was_deleted_is_in_doubt() {
+    let image = with_two_versions(&[7; 2000], |log, _| {
+        let mut batch = Batch::new();
+        batch.delete("state", "key").durability(Durability::Process);
+        let _ = log.commit(&batch).unwrap();
+        append(log);
+    });
+    let (record, _) = last(&image, FrameKind::Record);
+    let mut image = image.clone();
+    image[record.end - 8] ^= 1;
+    let (report, found) = salvaged(&image, "key");
+    assert_eq!(found, Some(b"durable".to_vec()), "{report:?}");
+    assert!(has_lost_deletions(&report), "{report:?}");
 }
 
 /// A batch that only deletes lacks nothing if its COMMIT is lost in front of other frames.

@@ -68,6 +68,10 @@ struct Moving {
     doubt: Doubt,
     /// How often the run was found again since the last item.
     moves: u64,
+    /// How many errors without a sequence were given since `high` and `low` last moved, and how many
+    /// of them come again in the place where the run was found again.
+    told: [u64; 2],
+    again: [u64; 2],
 }
 
 /// How often a run is found again before there is an item: a writer that never rests would keep
@@ -79,6 +83,16 @@ impl Moving {
     fn doubts(&mut self, error: &Error) -> bool {
         let Error::Corrupt(damage) = error else { return false };
         !self.doubt.confirms_one(damage, self.view, self.reader.newest())
+    }
+
+    /// Whether this error was given before the run was found again.
+    fn is_given_again(&mut self, error: &Error, is_front: bool) -> bool {
+        let has_number = matches!(error, Error::Corrupt(damage) if damage.seq.is_some());
+        let [back, front] = &mut self.again;
+        let again = if is_front { front } else { back };
+        let is_again = !has_number && *again > 0;
+        *again = if is_again { *again - 1 } else { 0 };
+        is_again
     }
 }
 
@@ -101,7 +115,9 @@ impl Trace {
     pub(crate) fn moving(mut self, reader: Arc<dyn Reopen>, view: u64) -> Self {
         let high = self.opened.parts.iter().map(|part| part.next_seq).max().unwrap_or_default();
         let (low, doubt) = (Seq(0), Doubt::default());
-        self.moving = Some(Box::new(Moving { reader, view, low, high, doubt, moves: 0 }));
+        let moving =
+            Moving { reader, view, low, high, doubt, moves: 0, told: [0; 2], again: [0; 2] };
+        self.moving = Some(Box::new(moving));
         self
     }
 
@@ -124,6 +140,7 @@ impl Trace {
             let mut walk = Walk::new(&opened, run_no);
             let left = walk.leave(&opened, Some(moving.low), Some(moving.high));
             (self.opened, self.walk, moving.view) = (opened, walk, view);
+            moving.again = moving.told;
             match left {
                 Err(error) if moving.doubts(&error) && moving.reader.is_overtaken(view)? => {}
                 left => return left.map(|()| true),
@@ -136,6 +153,9 @@ impl Trace {
         let Some(moving) = &mut self.moving else { return };
         moving.doubt.clear();
         moving.moves = 0;
+        let [told_back, told_front] = &mut moving.told;
+        let told = if is_front { told_front } else { told_back };
+        *told = if seq.is_some() { 0 } else { *told + 1 };
         let Some(seq) = seq else { return };
         if is_front {
             moving.low = moving.low.max(Seq(seq.0.saturating_add(1)));
@@ -175,6 +195,12 @@ impl Trace {
     ) -> Option<Result<T>> {
         let mut item = Err(error);
         loop {
+            if let (Err(error), Some(moving)) = (&item, &mut self.moving)
+                && moving.is_given_again(error, is_front)
+            {
+                item = next(&mut self.walk, &self.opened)?;
+                continue;
+            }
             let is_doubtful = match (&item, &mut self.moving) {
                 (Err(error), Some(moving)) => moving.doubts(error),
                 _ => false,

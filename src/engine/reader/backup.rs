@@ -103,13 +103,18 @@ impl Target {
     /// Copies what the file does not have, until all of one moment is there, and makes it count.
     fn fill(&mut self, source: &Replica, report: &mut Backup) -> Result<()> {
         source.refresh()?;
+        let mut refused = None;
         for _ in 0..MOMENTS {
             let view = source.number();
             report.kept_segments = 0;
             self.take_back();
             let mut wanted = match self.wanted(source) {
                 // A view of which the writer changed a part while it was read may lack something.
-                Err(Error::CopyHasMore { .. }) if source.was_overtaken(view)? => continue,
+                Err(Error::CopyHasMore { at })
+                    if refused.replace(at) != Some(at) && source.was_overtaken(view)? =>
+                {
+                    continue;
+                }
                 wanted => wanted?,
             };
             self.begin()?;

@@ -282,6 +282,7 @@ impl Census {
             run.frames += next.0.saturating_sub(header.seq.0).max(1);
             run.next_seq = run.next_seq.max(next);
         }
+        let is_unlisted = directory.is_none();
         if let Some(directory) = directory {
             // It was checked: no part of it fails.
             let _ = self.note_directory(at, &directory, contents, is_live);
@@ -299,11 +300,11 @@ impl Census {
             let end = found.at + u64::from(contents.end).min(contents.bytes.len() as u64);
             self.logs.push(found.at..end);
             self.gaps.extend(gaps.map(place));
-            self.note_uncommitted(at, contents);
+            self.note_uncommitted(at, contents, is_unlisted);
         }
     }
 
-    fn note_uncommitted(&mut self, at: usize, contents: &Contents) {
+    fn note_uncommitted(&mut self, at: usize, contents: &Contents, is_unlisted: bool) {
         self.uncommitted += contents.uncommitted.len() as u64;
         let mut names = names(&contents.bytes, &contents.uncommitted);
         for lexed in &contents.uncommitted {
@@ -317,7 +318,7 @@ impl Census {
                         self.left_out.extend(runs.into_iter().map(left));
                     }
                     // The directory lists them too.
-                    None => self.lost_evictions += u64::from(contents.directory().is_none()),
+                    None => self.lost_evictions += u64::from(is_unlisted),
                 }
             }
             // The record of a START that was left out is torn or lost.
@@ -339,12 +340,18 @@ impl Census {
     fn count_left_out(&mut self) {
         let mut last = HashMap::new();
         if !self.left_out.is_empty() {
-            let of_documents = self.runs.iter().filter(|(_, run)| run.is_document || !run.is_live);
+            // One of which only a BIND is there may have been torn as a whole.
+            let may_replace = |run: &Known| match run.is_live {
+                true => run.is_document && run.counts(),
+                false => true,
+            };
+            let of_documents = self.runs.iter().filter(|(_, run)| may_replace(run));
             let known =
                 of_documents.filter_map(|(run_no, run)| Some((run.name.as_ref()?, *run_no)));
             let torn = self.unfinished.iter().filter(|(_, torn)| torn.is_document);
             let torn = torn.filter_map(|(no, _)| Some((self.name_of_unfinished(*no)?, *no)));
-            for (name, run_no) in known.chain(torn) {
+            let is_there = |(_, run_no): &(_, RunNo)| !self.evicted.contains(run_no);
+            for (name, run_no) in known.chain(torn).filter(is_there) {
                 let known = last.entry(name).or_insert(run_no);
                 *known = run_no.max(*known);
             }

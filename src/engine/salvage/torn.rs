@@ -1,7 +1,7 @@
 //! Batches that a loss of power may have torn: what they delete did not count, and neither did the
 //! documents of which they lack a part.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use crate::engine::state::scan::{Lexed, payload_of};
 use crate::format::frames::frame::{Chunks, FLAG_BATCH, FLAG_CHUNKS, FLAG_DOCUMENT};
@@ -13,7 +13,8 @@ use crate::types::{Lsn, RunNo};
 /// `sure` on: what they replace counts. Returns the offsets of what it left out.
 ///
 /// A batch without its COMMIT lacks a frame for certain if it has the START of a document and not
-/// the RECORD. It may lack one if bytes in front of it are no frame: then what it deletes is kept.
+/// the RECORD. It may lack one in front of a part that is behind bytes which are no frame: then what
+/// that part deletes is kept.
 pub(crate) fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) -> HashSet<u32> {
     let mut torn = HashSet::new();
     let is_of_batch = |lexed: &Lexed| lexed.header.flags & FLAG_BATCH != 0;
@@ -22,18 +23,21 @@ pub(crate) fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) -> Ha
         return torn;
     }
     let chunks = Chunked::of(frames);
-    let mut leave = |from: usize, to: usize, commit: Option<usize>| {
-        let members = frames.get(from..to).unwrap_or_default();
-        let Some(first) = members.first().filter(|_| members.last().is_some_and(is_unsure)) else {
-            return;
-        };
+    let is_torn = |members: &[Lexed], lacks| torn_in(members, lacks, bytes, &chunks);
+    // Each part without a gap alone: a START and its RECORD are neighbours, and an EVICT is last.
+    let mut leave = |from: usize, to: usize| {
         let before = from.checked_sub(1).and_then(|before| frames.get(before));
-        let begins_at = before.map_or(SEGMENT_HEADER_LEN, Lexed::end);
-        let is_behind_gap = first.header.position.offset != begins_at;
-        let lacks = commit.map_or(is_behind_gap, |count| members.len() < count);
-        torn.extend(torn_in(members, lacks, bytes, &chunks));
+        let mut begins_at = before.map_or(SEGMENT_HEADER_LEN, Lexed::end);
+        let members = frames.get(from..to).unwrap_or_default();
+        for part in members.chunk_by(|one, next| one.end() == next.header.position.offset) {
+            let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
+            if is_unsure(last) {
+                torn.extend(is_torn(part, first.header.position.offset != begins_at));
+            }
+            begins_at = last.end();
+        }
     };
-    let mut first = 0;
+    let (mut first, mut of_commits) = (0, Vec::new());
     for (at, lexed) in frames.iter().enumerate() {
         if is_of_batch(lexed) {
             continue;
@@ -44,12 +48,16 @@ pub(crate) fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) -> Ha
             let least = lexed.header.lsn.0.saturating_sub(u64::from(lexed.header.extra));
             let members = frames.get(first..at).unwrap_or_default();
             own = first + members.partition_point(|one| one.header.lsn.0 < least);
-            leave(own, at, Some(lexed.header.extra as usize));
+            let own = frames.get(own..at).unwrap_or_default();
+            if own.last().is_some_and(is_unsure) {
+                of_commits.extend(is_torn(own, own.len() < lexed.header.extra as usize));
+            }
         }
-        leave(first, own, None);
+        leave(first, own);
         first = at + 1;
     }
-    leave(first, frames.len(), None);
+    leave(first, frames.len());
+    torn.extend(of_commits);
     frames.retain(|lexed| !torn.contains(&lexed.header.position.offset));
     torn
 }
@@ -75,20 +83,25 @@ fn torn_in(members: &[Lexed], may_lack: bool, bytes: &[u8], chunks: &Chunked) ->
     members.iter().filter(goes).map(|one| one.header.position.offset).collect()
 }
 
-/// The numbers of the whole chunks of a segment, by run: a version of a document has its own.
+/// The numbers of the whole chunks of a segment, by run: a version of a document has its own. They
+/// are in order, each once.
 struct Chunked {
-    numbers: HashMap<RunNo, BTreeSet<u32>>,
+    numbers: HashMap<RunNo, Vec<u32>>,
     first: Lsn,
 }
 
 impl Chunked {
     fn of(frames: &[Lexed]) -> Self {
-        let mut numbers = HashMap::<_, BTreeSet<u32>>::new();
+        let mut numbers = HashMap::<_, Vec<u32>>::new();
         for lexed in frames {
             let FrameHeader { kind, run_no, extra, .. } = lexed.header;
             if kind == FrameKind::Chunk && lexed.payload.is_ok() {
-                numbers.entry(run_no).or_default().insert(extra);
+                numbers.entry(run_no).or_default().push(extra);
             }
+        }
+        for of_run in numbers.values_mut() {
+            of_run.sort_unstable();
+            of_run.dedup();
         }
         Self { numbers, first: frames.first().map_or(Lsn(0), |lexed| lexed.header.lsn) }
     }
@@ -106,7 +119,8 @@ impl Chunked {
         let there = self.numbers.get(&run_no);
         let first = there.and_then(|numbers| numbers.first().copied()).unwrap_or(chunks.count);
         let first = if self.first <= chunks.first { 0 } else { first.min(chunks.count) };
-        let count = there.map_or(0, |numbers| numbers.range(first..chunks.count).count());
+        let below = |end: u32| there.map_or(0, |numbers| numbers.partition_point(|no| *no < end));
+        let count = below(chunks.count).saturating_sub(below(first));
         (count as u64) < u64::from(chunks.count.saturating_sub(first))
     }
 }
@@ -126,7 +140,7 @@ mod tests {
         header.payload_len = len_u32(chunks.len());
         let bytes = [&[0; FRAME_HEADER_LEN][..], &chunks].concat();
         let record = Lexed { header, payload: Ok(()) };
-        let numbers = HashMap::from([(RunNo(1), BTreeSet::from([7]))]);
+        let numbers = HashMap::from([(RunNo(1), vec![7])]);
         assert!(!Chunked { numbers, first: Lsn(5) }.is_torn(&bytes, &record));
     }
 }

@@ -207,7 +207,15 @@ impl RunSlice {
         while low.0 < high {
             let middle = low.0 + (high - low.0) / 2;
             // A damaged record has no known sequence; the next readable one decides.
-            let mut read = (middle..high).map(|index| (index, self.readable_seq(index)));
+            let mut unreadable = None;
+            let mut read = (middle..high).map(|index| {
+                // A directory may list one place many times.
+                let offset = self.offset(index).ok();
+                let is_known = offset.is_some() && offset == unreadable;
+                let read = if is_known { Ok(None) } else { self.readable_seq(index) };
+                unreadable = offset;
+                (index, read)
+            });
             match read.find(|(_, read)| !matches!(read, Ok(None))) {
                 Some((_, Err(error))) => return Err(error),
                 Some((index, Ok(Some(there)))) if there < seq => {

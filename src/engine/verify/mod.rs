@@ -15,7 +15,7 @@ use crate::engine::read::trace::Trace;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
-use crate::engine::verify::segments::{Large, check_sealed, check_tail};
+use crate::engine::verify::segments::{Large, check_sealed, check_tail, read_large};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::map::header::{HeaderFault, StaticHeader};
 use crate::format::map::manifest::{AreaHeader, read_area};
@@ -95,18 +95,13 @@ impl Engine {
         Ok(report)
     }
 
-    /// Reads each large record: valid frames do not show whether all chunks exist.
     fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
-        for (run_no, seq) in large {
+        for (run_no, seqs) in large {
             let opened = report.unless_damaged(self.log.reader.open_number(run_no))?;
             // It may have been deleted meanwhile.
             let Some(opened) = opened.flatten() else { continue };
             let trace = Trace::new(Arc::new(opened), run_no, None);
-            let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
-            match report.unless_damaged(read) {
-                Ok(_) | Err(Error::NeedsFeature { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            read_large(trace, &seqs, report)?;
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
-use crate::engine::verify::segments::{Large, check_sealed, check_tail};
+use crate::engine::verify::segments::{Large, check_sealed, check_tail, read_large};
 use crate::engine::verify::{
     VerifyReport, sealed_segments, verify_segment_header, verify_sequences,
 };
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::map::header::{HeaderFault, StaticHeader};
 use crate::format::map::owner;
@@ -71,18 +71,14 @@ pub(crate) fn verify_replica(replica: &Arc<Replica>) -> Result<VerifyReport> {
             report.add(Ok(found))?;
         }
     }
-    for (run_no, seq) in large {
+    for (run_no, seqs) in large {
         let view = replica.number();
         let opened = report.unless_damaged(replica.ask(|answers| answers.open_number(run_no)))?;
         // It may have been deleted since.
         let Some(opened) = opened.flatten() else { continue };
         let trace = Trace::new(Arc::new(opened), run_no, None);
         let trace = trace.moving(Arc::<Replica>::clone(replica), view);
-        let read = trace.range(seq..=seq).and_then(|mut one| one.next().transpose());
-        match report.unless_damaged(read) {
-            Ok(_) | Err(Error::NeedsFeature { .. } | Error::Evicted { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        read_large(trace, &seqs, &mut report)?;
     }
     verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
     report.runs = replica.ask(count_runs)?;

@@ -1,8 +1,9 @@
 //! Checking a whole segment without changing anything, for `verify`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::read::block::{each_record, inner_damage};
+use crate::engine::read::trace::Trace;
 use crate::engine::state::scan::{
     Item, Lexed, frames_below, lex, missing_in, names, payload_of, records_in, replay,
 };
@@ -14,8 +15,28 @@ use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
 
-/// The large records that a check finds, which may have chunks in other segments.
-pub(crate) type Large = BTreeSet<(RunNo, Seq)>;
+/// The large records that a check finds, by run. They may have chunks in other segments.
+pub(crate) type Large = BTreeMap<RunNo, BTreeSet<Seq>>;
+
+/// Reads the large records of a run: valid frames do not show whether all chunks exist. It goes
+/// through the run once, since looking for one record may take time linear in damaged ones.
+pub(crate) fn read_large(
+    trace: Trace,
+    large: &BTreeSet<Seq>,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
+    let within = report.unless_damaged(trace.range(*first..=*last))?;
+    for read in within.into_iter().flatten() {
+        match read {
+            // The check of the frames tells of other damage. The run may have been deleted since.
+            Err(Error::Corrupt(damage)) if damage.seq.is_none_or(|seq| !large.contains(&seq)) => {}
+            Err(Error::NeedsFeature { .. } | Error::Evicted { .. }) => {}
+            read => drop(report.unless_damaged(read)?),
+        }
+    }
+    Ok(())
+}
 
 /// Finds the agent and the run of a number outside of the segment's frames.
 pub(crate) type NameOf<'n> = &'n dyn Fn(RunNo) -> Option<(AgentId, RunId)>;
@@ -154,7 +175,7 @@ impl VerifyReport {
                     }
                     let header = &lexed.header;
                     if header.kind == FrameKind::Record && header.flags & FLAG_CHUNKS != 0 {
-                        large.insert((header.run_no, header.seq));
+                        large.entry(header.run_no).or_default().insert(header.seq);
                     }
                     frames.push(*lexed);
                 }
