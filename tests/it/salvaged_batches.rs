@@ -162,10 +162,11 @@ fn what_is_left_of_a_torn_batch_deletes_no_document_that_counts() {
     let [.., of_run, of_torn] = &commits[..] else { panic!("{commits:?}") };
     let (record, _) = last(&image, FrameKind::Record);
     assert!(of_run.0.end < record.start && record.end < of_torn.0.start);
+    let nothing = 0..0;
     for harms in [
-        vec![of_run.0.start..record.end],
-        vec![of_run.0.end..record.end, of_torn.0.clone()],
-        vec![of_run.0.start..record.end, of_torn.0.clone()],
+        [of_run.0.start..record.end, nothing],
+        [of_run.0.end..record.end, of_torn.0.clone()],
+        [of_run.0.start..record.end, of_torn.0.clone()],
     ] {
         let mut image = image.clone();
         harms.iter().for_each(|harm| image[harm.clone()].fill(0));

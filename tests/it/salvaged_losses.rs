@@ -123,6 +123,9 @@ fn a_whole_segment_that_is_lost_is_told() {
         assert!(is_told(&report, &lost), "{what}: {lost:x?} {report:?}");
         assert!(records(&unindexed(2).open_storage(out).unwrap()) < all, "{what}");
     }
+    // So is the one with the end of what was durable, though no opening reads the file then.
+    let (report, _) = salvaged(&image[..places[0].start]);
+    assert!(is_told(&report, &places[0]), "{:x?} {report:?}", places[0]);
     // The header alone costs nothing.
     let (report, out) = salvaged(&headless);
     assert_eq!(records(&unindexed(2).open_storage(out).unwrap()), all, "{report:?}");

@@ -69,8 +69,8 @@ pub(crate) fn finish(
         report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
         end
     };
-    // The next opening takes the segments that this one has closed for whole. A damaged directory it
-    // finds again, so the index need not be checked before this opening ends.
+    // The next opening takes the segments that this one has closed for whole. It finds a damaged
+    // directory again, so the index need not be checked for that before this opening ends.
     if report.may_lack_deletions() && engine.checkpoints.settle_index()? {
         report.index = IndexRecovery::Dropped;
     }

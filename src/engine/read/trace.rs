@@ -68,8 +68,8 @@ struct Moving {
     doubt: Doubt,
     /// How often the run was found again since the last item.
     moves: u64,
-    /// How many errors without a sequence were given since `high` and `low` last moved, and how many
-    /// of them come again in the place where the run was found again.
+    /// How many errors without a sequence were given since `high` and `low` last moved, and how
+    /// many of them come again in the place where the run was found again.
     told: [u64; 2],
     again: [u64; 2],
 }

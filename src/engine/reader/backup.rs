@@ -313,8 +313,7 @@ impl Target {
             }
             let is_here = known.filter(|has| has.extent == extent);
             let listed = is_here.map_or(Listed::No, |has| has.listed);
-            let end = len_u32(bytes.len());
-            let (sealed, purpose) = (one.sealed, one.segment.purpose());
+            let (sealed, purpose, end) = (one.sealed, one.segment.purpose(), len_u32(bytes.len()));
             self.has.insert(key, Has { extent, end, sealed, purpose, listed });
         }
         Ok(true)

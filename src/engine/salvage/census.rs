@@ -341,10 +341,7 @@ impl Census {
         let mut last = HashMap::new();
         if !self.left_out.is_empty() {
             // One of which only a BIND is there may have been torn as a whole.
-            let may_replace = |run: &Known| match run.is_live {
-                true => run.is_document && run.counts(),
-                false => true,
-            };
+            let may_replace = |run: &Known| !run.is_live || (run.is_document && run.counts());
             let of_documents = self.runs.iter().filter(|(_, run)| may_replace(run));
             let known =
                 of_documents.filter_map(|(run_no, run)| Some((run.name.as_ref()?, *run_no)));

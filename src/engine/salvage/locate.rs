@@ -114,8 +114,11 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
                 by_frames: base.superblock.flags & FLAG_COPY == 0,
                 damaged: report.damaged,
             };
+            let len = located.disk.len()?;
             for (&extent, used) in &base.extents.uses {
-                located.take_listed(extent, *used, without_header.contains(&extent))?;
+                let is_cut_off = located.range_of(extent).start >= len;
+                let is_headless = is_cut_off || without_header.contains(&extent);
+                located.take_listed(extent, *used, is_headless)?;
             }
             let is_cut_off = |extent: &ExtentNo| !base.extents.uses.contains_key(extent);
             let cut_off = without_header.into_iter().filter(is_cut_off);

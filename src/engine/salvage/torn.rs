@@ -13,8 +13,8 @@ use crate::types::{Lsn, RunNo};
 /// `sure` on: what they replace counts. Returns the offsets of what it left out.
 ///
 /// A batch without its COMMIT lacks a frame for certain if it has the START of a document and not
-/// the RECORD. It may lack one in front of a part that is behind bytes which are no frame: then what
-/// that part deletes is kept.
+/// the RECORD. It may lack one in front of a part that is behind bytes which are no frame: then
+/// what that part deletes is kept.
 pub(crate) fn leave_torn(bytes: &[u8], frames: &mut Vec<Lexed>, sure: u32) -> HashSet<u32> {
     let mut torn = HashSet::new();
     let is_of_batch = |lexed: &Lexed| lexed.header.flags & FLAG_BATCH != 0;
@@ -118,7 +118,7 @@ impl Chunked {
         let Some(Ok(chunks)) = said.map(Chunks::decode) else { return true };
         let there = self.numbers.get(&run_no);
         let first = there.and_then(|numbers| numbers.first().copied()).unwrap_or(chunks.count);
-        let first = if self.first <= chunks.first { 0 } else { first.min(chunks.count) };
+        let first = if self.first <= chunks.first { 0 } else { first };
         let below = |end: u32| there.map_or(0, |numbers| numbers.partition_point(|no| *no < end));
         let count = below(chunks.count).saturating_sub(below(first));
         (count as u64) < u64::from(chunks.count.saturating_sub(first))
