@@ -4,15 +4,16 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::storage::MemoryStorage;
-use runlog::{Damage, Error, Options, ReadLog, ReaderOptions, RunLog, Seq};
+use runlog::{Damage, Error, Options, Outcome, ReadLog, ReaderOptions, RunLog, Seq};
 use runlog_sim::{SimDisk, SplitMix64};
 
 use super::support::frames::{EXTENT, frames_in};
+use super::support::reads::OnlyReads;
 
 /// The record that the directory does not list.
 const HOLE: u64 = 3;
@@ -237,5 +238,56 @@ fn a_trace_gives_each_damage_once_while_a_writer_goes_on() {
             let most = harmed.len() + 1;
             assert!((harmed.len()..=most).contains(&errors), "{errors} errors of {harmed:?}");
         }
+    }
+}
+
+/// One read fails, then the run is moved, then another read fails: each is told.
+#[test]
+fn a_read_that_fails_behind_a_move_is_told_although_an_earlier_one_was() {
+    for is_back in [false, true] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options().create_storage(storage.clone()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let filler = log.start_run("agent", "filler", ()).unwrap();
+        let count = 12;
+        for number in 0..count {
+            let _ = run.append(&payload(number)).unwrap();
+            let _ = filler.append(&[7; 2500]).unwrap();
+        }
+        let _ = filler.end(&Outcome::completed()).unwrap();
+        let more = log.start_run("agent", "more", ()).unwrap();
+        let _ = more.append(&[7; 50_000]).unwrap();
+        log.checkpoint().unwrap();
+        let failing = Arc::new(Mutex::new(0..0));
+        let fails = Arc::clone(&failing);
+        let busy = OnlyReads::new(storage.clone(), move |offset, len| {
+            let range: Range<u64> = fails.lock().unwrap().clone();
+            let is_in = offset < range.end && range.start < offset + len as u64;
+            if is_in { Err(ErrorKind::Other.into()) } else { Ok(()) }
+        });
+        let place = |number: u64| {
+            let (image, payload) = (storage.to_bytes(), payload(number));
+            let at = image.windows(payload.len()).rposition(|part| part == payload).unwrap() as u64;
+            at - FRAME_HEADER_LEN as u64..at + payload.len() as u64
+        };
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let mut trace = reader.trace("run").unwrap();
+        let mut next = || if is_back { trace.next_back() } else { trace.next() };
+        let seq = |number: u64| if is_back { count - 1 - number } else { number };
+        (0..3).for_each(|number| assert_eq!(next().unwrap().unwrap().seq().0, seq(number)));
+        *failing.lock().unwrap() = place(seq(3));
+        let first = next().unwrap();
+        *failing.lock().unwrap() = 0..0;
+        let _ = log.delete_run("filler").unwrap();
+        assert!(log.compact().unwrap().segments > 0);
+        log.reclaim().unwrap();
+        *failing.lock().unwrap() = place(seq(6));
+        let rest: Vec<_> = core::iter::from_fn(&mut next).collect();
+        let told = rest.iter().filter(|item| item.is_err()).count();
+        let read = rest.iter().filter(|item| item.is_ok()).count() + usize::from(first.is_ok());
+        assert!(
+            told > 0 && read + 3 + told >= count as usize,
+            "{told} told, {read} read: {rest:?}"
+        );
     }
 }

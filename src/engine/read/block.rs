@@ -8,6 +8,7 @@ use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::run_slice::RunSlice;
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::codec::len_u32;
 use crate::format::frames::block::{
     BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in, unpack_chunk,
 };
@@ -24,6 +25,10 @@ pub(crate) struct OpenBlock {
     block: Option<FrameHeader>,
     rows: Vec<BlockRow>,
     raw: Arc<Vec<u8>>,
+    /// How many records it has.
+    count: u32,
+    /// Why none of them can be read. It is not found out for each of them again.
+    damage: Option<Damage>,
 }
 
 impl OpenBlock {
@@ -31,7 +36,7 @@ impl OpenBlock {
     #[inline]
     pub(crate) fn rank(&self, spot: Spot) -> Option<u32> {
         let rank = spot.index.checked_sub(self.first.index)?;
-        (spot.part == self.first.part && (rank as usize) < self.rows.len()).then_some(rank)
+        (spot.part == self.first.part && rank < self.count).then_some(rank)
     }
 
     /// Opens the block in a checked frame, and returns its record at `spot`.
@@ -43,15 +48,13 @@ impl OpenBlock {
         frame: CheckedFrame,
     ) -> Result<CheckedFrame> {
         self.rows.clear();
+        (self.count, self.damage) = (0, None);
         let header = frame.header;
         let offset = header.position.offset;
         let first = part.first_at(offset, index)?;
         let asked = seq_in(&header, index - first);
         let damaged = |damage| damaged_record(&part.segment, offset, asked, damage);
-        // The directory must list the block as often as it has records.
-        let end = first.saturating_add(header.extra);
-        let here = |at: u32| Ok::<_, Error>(at < part.records && part.offset(at)? == offset);
-        if index >= end || !here(first)? || !here(end - 1)? || here(end)? {
+        if !is_listed(part, index, first, &header)? {
             return Err(damaged(Damage::Mismatch));
         }
         let payload = part.segment.look(frame);
@@ -63,9 +66,33 @@ impl OpenBlock {
         (self.first, self.block) = (Spot { part: number, index: first }, Some(header));
         if let Err(unreadable) = head.open(&header, compressed, raw, &mut self.rows) {
             self.rows.clear();
+            if let Unreadable::Damaged(damage) = &unreadable {
+                (self.count, self.damage) = (header.extra, Some(*damage));
+            }
             return Err(unreadable.tell(damaged));
         }
+        self.count = len_u32(self.rows.len());
         self.record(&part.segment, index - first)
+    }
+
+    /// A block that this error is about, if its header is whole and the directory lists it.
+    #[cold]
+    pub(crate) fn damaged(part: &RunSlice, spot: Spot, error: &Error) -> Option<Self> {
+        let Error::Corrupt(found) = error else { return None };
+        let offset = part.offset(spot.index).ok()?;
+        let header = part.segment.read_header(offset).ok()?;
+        let first = part.first_at(offset, spot.index).ok()?;
+        let is_block = header.kind == FrameKind::Block && header.extra <= MAX_BLOCK_RECORDS;
+        let is_about = is_block
+            && is_listed(part, spot.index, first, &header).ok()?
+            && found.seq == Some(seq_in(&header, spot.index - first));
+        is_about.then(|| Self {
+            first: Spot { part: spot.part, index: first },
+            block: Some(header),
+            count: header.extra,
+            damage: Some(found.damage),
+            ..Self::default()
+        })
     }
 
     /// Checks a record of this block. The returned frame has the kind of a block, and in `extra`
@@ -73,7 +100,11 @@ impl OpenBlock {
     #[inline]
     pub(crate) fn record(&self, segment: &Segment, rank: u32) -> Result<CheckedFrame> {
         let Some((block, row)) = self.block.as_ref().zip(self.rows.get(rank as usize)) else {
-            return Err(Error::Poisoned);
+            let Some((block, damage)) = self.block.as_ref().zip(self.damage) else {
+                return Err(Error::Poisoned);
+            };
+            let (offset, seq) = (block.position.offset, seq_in(block, rank));
+            return Err(damaged_record(segment, offset, seq, damage));
         };
         row.bytes(&self.raw).map_err(|damage| {
             damaged_record(segment, block.position.offset, seq_in(block, rank), damage)
@@ -178,6 +209,15 @@ fn find_row<'p>(
 
 /// The error for one record of the block at `offset`.
 #[cold]
+/// Whether the directory lists a block, from `first` on, as often as it has records, and `index` is
+/// one of them.
+fn is_listed(part: &RunSlice, index: u32, first: u32, block: &FrameHeader) -> Result<bool> {
+    let end = first.saturating_add(block.extra);
+    let here =
+        |at: u32| Ok::<_, Error>(at < part.records && part.offset(at)? == block.position.offset);
+    Ok(index < end && here(first)? && here(end - 1)? && !here(end)?)
+}
+
 fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> Error {
     let place = Place::Frame(segment.position(offset));
     Error::Corrupt(Corruption::new(place, damage).at(Some(seq)))

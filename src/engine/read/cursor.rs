@@ -201,7 +201,11 @@ impl Walk {
                 block.map_err(|error| opened.named(error, None))
             }
             Ok(frame) => Ok(frame),
-            Err(error) => Err(opened.named(error, part.presumed_seq(spot.index))),
+            Err(error) => {
+                let block = OpenBlock::damaged(part, spot, &error).map(Box::new);
+                self.block = block.or(self.block.take());
+                Err(opened.named(error, part.presumed_seq(spot.index)))
+            }
         }
     }
 

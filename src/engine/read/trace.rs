@@ -157,6 +157,7 @@ impl Trace {
         let told = if is_front { told_front } else { told_back };
         *told = if seq.is_some() { 0 } else { *told + 1 };
         let Some(seq) = seq else { return };
+        moving.again[usize::from(is_front)] = 0;
         if is_front {
             moving.low = moving.low.max(Seq(seq.0.saturating_add(1)));
         } else {
@@ -296,6 +297,7 @@ impl Trace {
         if let Some(moving) = &mut self.moving {
             moving.low = moving.low.max(low.unwrap_or_default());
             moving.high = moving.high.min(high.unwrap_or(moving.high));
+            (moving.told, moving.again) = ([0; 2], [0; 2]);
         }
         match self.walk.leave(&self.opened, low, high) {
             Err(error @ Error::Corrupt(_)) if !self.find_again()? => Err(error),

@@ -117,6 +117,7 @@ impl Target {
                 }
                 wanted => wanted?,
             };
+            refused = None;
             self.begin()?;
             self.expect_segments(source)?;
             if self.copy_all(source, view, &mut wanted, report)? {
