@@ -11,6 +11,7 @@ use runlog::{
 };
 use runlog_sim::SimDisk;
 
+use super::lost_documents::seal;
 use super::support::frames::{EXTENT, frames_in};
 
 const NAME: (&str, &str) = ("planner", "run");
@@ -21,16 +22,6 @@ fn options(index: bool) -> Options {
 
 fn on(image: &[u8]) -> Arc<SimDisk> {
     Arc::new(SimDisk::untracked(image.to_vec()))
-}
-
-fn seal(log: &RunLog) {
-    let sealed = log.stats().unwrap().sealed_segments;
-    let run = log.start_run("filler", &format!("{:?}", log.stats().unwrap().end), ()).unwrap();
-    while log.stats().unwrap().sealed_segments == sealed {
-        let _ = run.append(&[0; 4000]).unwrap();
-    }
-    let _ = run.end(&Outcome::completed()).unwrap();
-    log.checkpoint().unwrap();
 }
 
 /// Which of the runs are in a sealed segment.

@@ -31,7 +31,7 @@ enum Place {
 }
 
 /// Fills the last segment.
-fn seal(log: &RunLog) {
+pub(crate) fn seal(log: &RunLog) {
     let sealed = log.stats().unwrap().sealed_segments;
     let run = log.start_run("filler", &format!("{:?}", log.stats().unwrap().end), ()).unwrap();
     while log.stats().unwrap().sealed_segments == sealed {

@@ -68,8 +68,8 @@ struct Moving {
     doubt: Doubt,
     /// How often the run was found again since the last item.
     moves: u64,
-    /// How many errors without a sequence were given since `high` and `low` last moved, and how
-    /// many of them come again in the place where the run was found again.
+    /// From the back, and from the front: how many errors without a sequence the trace gave since
+    /// `high` or `low` last moved, and how many of them come again where the run was found again.
     told: [u64; 2],
     again: [u64; 2],
 }
@@ -88,8 +88,7 @@ impl Moving {
     /// Whether this error was given before the run was found again.
     fn is_given_again(&mut self, error: &Error, is_front: bool) -> bool {
         let has_number = matches!(error, Error::Corrupt(damage) if damage.seq.is_some());
-        let [back, front] = &mut self.again;
-        let again = if is_front { front } else { back };
+        let again = &mut self.again[usize::from(is_front)];
         let is_again = !has_number && *again > 0;
         *again = if is_again { *again - 1 } else { 0 };
         is_again
@@ -153,8 +152,7 @@ impl Trace {
         let Some(moving) = &mut self.moving else { return };
         moving.doubt.clear();
         moving.moves = 0;
-        let [told_back, told_front] = &mut moving.told;
-        let told = if is_front { told_front } else { told_back };
+        let told = &mut moving.told[usize::from(is_front)];
         *told = if seq.is_some() { 0 } else { *told + 1 };
         let Some(seq) = seq else { return };
         moving.again[usize::from(is_front)] = 0;
