@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use runlog::format::FrameKind;
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::{FrameKind, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{Damage, Error, Options, Outcome, ReadLog, ReaderOptions, RunLog, Seq};
 use runlog_sim::{SimDisk, SplitMix64};
@@ -101,7 +101,8 @@ impl Store {
                 Some(at) => behind[at] - at as u64,
                 None => end - behind.len() as u64,
             };
-            (range.start <= most && least < range.end).then_some(Item::Damaged)
+            let is_in = range.start <= most && least < range.end && !range.is_empty();
+            is_in.then_some(Item::Damaged)
         };
         let mut items: Vec<_> = self.listed.iter().enumerate().filter_map(item).collect();
         items.extend(range.contains(&end).then_some(Item::Record(end)));
@@ -289,5 +290,107 @@ fn a_read_that_fails_behind_a_move_is_told_although_an_earlier_one_was() {
             told > 0 && read + 3 + told >= count as usize,
             "{told} told, {read} read: {rest:?}"
         );
+    }
+}
+
+/// Reads of the header of record 2 or 4, which are beside the hole, fail while the range is looked
+/// for, and not while it is read.
+#[test]
+fn a_range_has_nothing_outside_of_it_if_a_read_failed_while_it_was_looked_for() {
+    let store = Store::new();
+    let disk = on(&store.image);
+    let log: RunLog = options().open_storage(disk.clone()).unwrap();
+    let last = *store.listed.last().unwrap();
+    for unread in [vec![2], vec![4], vec![2, 4], vec![1, 2], vec![4, 5, 6]] {
+        for range in ranges(last + 3) {
+            for is_back in [false, true] {
+                for number in &unread {
+                    let header = store.header_of(*number);
+                    let header = header.start as u64..header.end as u64;
+                    disk.fail_reads_in(header, ErrorKind::Other);
+                }
+                let trace = log.trace("run").unwrap();
+                let trace = trace.range(Seq(range.start)..Seq(range.end)).unwrap();
+                disk.clear_faults();
+                let seqs = |found: Vec<runlog::Result<runlog::Record>>| {
+                    found.into_iter().flatten().map(|one| one.seq().0).collect::<Vec<_>>()
+                };
+                let found = if is_back {
+                    let mut found = seqs(trace.rev().collect());
+                    found.reverse();
+                    found
+                } else {
+                    seqs(trace.collect())
+                };
+                let expected: Vec<_> =
+                    range.clone().filter(|one| *one <= last + 1 && *one != HOLE).collect();
+                assert_eq!(found, expected, "{unread:?}, {range:?}, from the back: {is_back}");
+            }
+        }
+    }
+}
+
+/// A store, a writer of it, and a reader whose reads fail where the test says.
+fn beside_a_writer(image: Vec<u8>) -> (RunLog, runlog::Reader, Arc<Mutex<(Range<u64>, usize)>>) {
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    let log = options().open_storage(storage.clone()).unwrap();
+    let failing = Arc::new(Mutex::new((0..0, 0)));
+    let fails = Arc::clone(&failing);
+    let busy = OnlyReads::new(storage, move |offset, len| {
+        let (range, times) = &mut *fails.lock().unwrap();
+        let is_in = offset < range.end && range.start < offset + len as u64;
+        if is_in && *times > 0 {
+            *times -= 1;
+            return Err(ErrorKind::Other.into());
+        }
+        Ok(())
+    });
+    let reader = ReaderOptions::new().open_storage(busy).unwrap();
+    (log, reader, failing)
+}
+
+/// The run is found again, and the search does not see a record that was given.
+#[test]
+fn a_trace_gives_a_record_once_although_a_read_fails_while_it_finds_the_run_again() {
+    let store = Store::new();
+    for unread in 0..3 {
+        for times in 1..4 {
+            let (log, reader, failing) = beside_a_writer(store.image.clone());
+            let mut trace = reader.trace("run").unwrap();
+            let mut seqs: Vec<_> = (0..3).map(|_| trace.next().unwrap().unwrap().seq().0).collect();
+            let busy = log.start_run("agent", "busy", ()).unwrap();
+            let _ = busy.append(&[7; 60_000]).unwrap();
+            let header = store.header_of(unread);
+            *failing.lock().unwrap() = (header.start as u64..header.end as u64, times);
+            seqs.extend(trace.flatten().map(|one| one.seq().0));
+            let last = *store.listed.last().unwrap();
+            let mut expected = store.listed.clone();
+            expected.push(last + 1);
+            assert_eq!(seqs, expected, "record {unread}, {times} times");
+        }
+    }
+}
+
+/// A trace that meets damage looks whether the writer has moved the run.
+#[test]
+fn a_look_at_the_file_that_fails_ends_no_trace() {
+    let store = Store::new();
+    let harmed = 9;
+    for is_back in [false, true] {
+        for times in 1..4 {
+            let (log, reader, failing) = beside_a_writer(store.damaged(&[harmed]));
+            let trace = reader.trace("run").unwrap();
+            *failing.lock().unwrap() = (SUPERBLOCK_AT..SUPERBLOCK_AT + 1, times);
+            let items: Vec<_> = if is_back { trace.rev().collect() } else { trace.collect() };
+            let mut read: Vec<_> = items.iter().flatten().map(|one| one.seq().0).collect();
+            read.sort_unstable();
+            let mut expected: Vec<_> =
+                store.listed.iter().copied().filter(|one| *one != harmed).collect();
+            expected.push(store.listed.last().unwrap() + 1);
+            assert_eq!(read, expected, "{times} times, from the back: {is_back}");
+            let told = items.iter().filter(|item| item.is_err()).count();
+            assert!((1..=2).contains(&told), "{told} errors");
+            log.close().unwrap();
+        }
     }
 }

@@ -2,12 +2,13 @@
 //! space that was allocated ahead, so everything needs space again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::Storage;
 use runlog::{
-    Batch, Compaction, Durability, Error, NewRecord, Options, Outcome, Result, Retention, Rule,
-    RunLog, SpaceReturn,
+    Activity, Batch, Compaction, Durability, Error, NewRecord, Observer, Options, Outcome, Phase,
+    Result, Retention, Rule, RunLog, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, Survivors};
 
@@ -318,5 +319,68 @@ fn a_store_that_lost_its_manifest_opens_on_a_full_disk_as_often_as_it_is_killed(
     }
     let log = options().open_storage(Arc::new(disk)).unwrap();
     let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();
+    assert!(log.verify().unwrap().is_clean());
+}
+
+/// Ends a test that builds the index without end.
+#[derive(Debug, Default)]
+struct FewBuilds(AtomicU64);
+
+impl Observer for FewBuilds {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
+        if activity == Activity::IndexRebuild && phase.is_begin() {
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) < 50, "the index is built without end");
+        }
+    }
+}
+
+/// A store with large extents that was reopened, of which the disk is full now: the tail is
+/// allocated in steps, and the next segment is set aside as a whole.
+fn full_within_large_extents() -> (RunLog, Vec<String>) {
+    let large = options().extent_size(4 << 20).observer(Arc::new(FewBuilds::default()));
+    let disk = Arc::new(SimDisk::untracked(Vec::new()));
+    let log = large.create_storage(disk.clone()).unwrap();
+    let old = log.start_run("agent", "old", ()).unwrap();
+    let first = log.stats().unwrap().end.segment;
+    while log.stats().unwrap().end.segment == first {
+        let _ = old.append(&[b'.'; 50_000]).unwrap();
+    }
+    log.checkpoint().unwrap();
+    drop(old);
+    log.close().unwrap();
+    let log = large.open_storage(disk.clone()).unwrap();
+    // What is set aside was not allocated again. It becomes the tail, and another one is set aside.
+    let tail = log.stats().unwrap().end.segment;
+    let old = log.writer("old").unwrap();
+    while log.stats().unwrap().end.segment == tail {
+        let _ = old.append(&[b'.'; 50_000]).unwrap();
+    }
+    let mut names = Vec::new();
+    while names.len() < 6_000 {
+        let name = format!("run-{}", names.len());
+        let run = log.start_run("agent", &name, ()).unwrap();
+        let _ = run.end(&Outcome::completed()).unwrap();
+        names.push(name);
+    }
+    disk.set_capacity(disk.allocated());
+    while done_or_full("append", old.append(&[b'.'; 1_000])) {}
+    drop(old);
+    (log, names)
+}
+
+#[test]
+fn retention_ends_on_a_full_disk_whose_next_segment_is_set_aside() {
+    let (log, names) = full_within_large_extents();
+    let collected = log.gc(&Retention::new().keep_newest(1)).unwrap();
+    assert_eq!(collected.plan.evict.len(), names.len() - 1);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn all_runs_can_be_deleted_on_a_full_disk_whose_next_segment_is_set_aside() {
+    let (log, names) = full_within_large_extents();
+    for name in &names {
+        let _ = log.delete_run(&**name).unwrap();
+    }
     assert!(log.verify().unwrap().is_clean());
 }

@@ -290,6 +290,9 @@ fn build(
     };
     let writer = setup.options.tail_writer;
     let mut state = first_state(&disk, (&base, writer), known, catalog, &log)?;
+    if base.superblock.flags & (FLAG_COPY | FLAG_SALVAGED) != 0 {
+        state.leave_numbers_out(RunNo(0));
+    }
     let is_rebuilt =
         |segment: &Arc<Segment>| has_evictions(segment) && segment.directory_damage().is_some();
     state.has_lost_deletions =

@@ -25,10 +25,8 @@ pub(crate) struct OpenBlock {
     block: Option<FrameHeader>,
     rows: Vec<BlockRow>,
     raw: Arc<Vec<u8>>,
-    /// How many records it has.
+    /// How many records it has; 0 if it could not be opened.
     count: u32,
-    /// Why none of them can be read. It is not found out for each of them again.
-    damage: Option<Damage>,
 }
 
 impl OpenBlock {
@@ -48,7 +46,7 @@ impl OpenBlock {
         frame: CheckedFrame,
     ) -> Result<CheckedFrame> {
         self.rows.clear();
-        (self.count, self.damage) = (0, None);
+        self.count = 0;
         let header = frame.header;
         let offset = header.position.offset;
         let first = part.first_at(offset, index)?;
@@ -64,48 +62,18 @@ impl OpenBlock {
         }
         let Some(raw) = Arc::get_mut(&mut self.raw) else { return Err(Error::Poisoned) };
         (self.first, self.block) = (Spot { part: number, index: first }, Some(header));
-        if let Err(unreadable) = head.open(&header, compressed, raw, &mut self.rows) {
-            self.rows.clear();
-            if let Unreadable::Damaged(damage) = &unreadable {
-                (self.count, self.damage) = (header.extra, Some(*damage));
-            }
-            return Err(unreadable.tell(damaged));
-        }
+        head.open(&header, compressed, raw, &mut self.rows)
+            .map_err(|unreadable| unreadable.tell(damaged))?;
         self.count = len_u32(self.rows.len());
         self.record(&part.segment, index - first)
-    }
-
-    /// A block that this error is about, if its header is whole and the directory lists it.
-    #[cold]
-    pub(crate) fn damaged(part: &RunSlice, spot: Spot, error: &Error) -> Option<Self> {
-        let Error::Corrupt(found) = error else { return None };
-        let offset = part.offset(spot.index).ok()?;
-        let header = part.segment.read_header(offset).ok()?;
-        let first = part.first_at(offset, spot.index).ok()?;
-        let is_block = header.kind == FrameKind::Block && header.extra <= MAX_BLOCK_RECORDS;
-        let is_about = is_block
-            && is_listed(part, spot.index, first, &header).ok()?
-            && found.seq == Some(seq_in(&header, spot.index - first));
-        is_about.then(|| Self {
-            first: Spot { part: spot.part, index: first },
-            block: Some(header),
-            count: header.extra,
-            damage: Some(found.damage),
-            ..Self::default()
-        })
     }
 
     /// Checks a record of this block. The returned frame has the kind of a block, and in `extra`
     /// the offset of the record's bytes.
     #[inline]
     pub(crate) fn record(&self, segment: &Segment, rank: u32) -> Result<CheckedFrame> {
-        let Some((block, row)) = self.block.as_ref().zip(self.rows.get(rank as usize)) else {
-            let Some((block, damage)) = self.block.as_ref().zip(self.damage) else {
-                return Err(Error::Poisoned);
-            };
-            let (offset, seq) = (block.position.offset, seq_in(block, rank));
-            return Err(damaged_record(segment, offset, seq, damage));
-        };
+        let found = self.block.as_ref().zip(self.rows.get(rank as usize));
+        let (block, row) = found.ok_or(Error::Poisoned)?;
         row.bytes(&self.raw).map_err(|damage| {
             damaged_record(segment, block.position.offset, seq_in(block, rank), damage)
         })?;
@@ -123,6 +91,44 @@ impl OpenBlock {
     /// All bytes of the block, for records that are kept.
     pub(crate) fn raw(&self) -> &Arc<Vec<u8>> {
         &self.raw
+    }
+}
+
+/// A frame that could not be read. Many records can be in it, or a list say so, and it is not read
+/// again for each of them.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// The record that was asked for.
+    spot: Spot,
+    offset: u32,
+    error: Error,
+}
+
+impl Failed {
+    /// What this error says of all records in the frame at `offset`; `None` if the next read of it
+    /// may succeed.
+    #[cold]
+    pub(crate) fn of(spot: Spot, offset: u32, error: &Error) -> Option<Self> {
+        let lasts = match error {
+            Error::Corrupt(found) => found.damage != Damage::Truncated,
+            error => matches!(error, Error::NeedsFeature { .. }),
+        };
+        lasts.then(|| Self { spot, offset, error: error.clone() })
+    }
+
+    /// The error for another record, if it is in the same frame.
+    #[cold]
+    pub(crate) fn again(&self, spot: Spot, offset: u32) -> Option<Error> {
+        if (spot.part, offset) != (self.spot.part, self.offset) {
+            return None;
+        }
+        let mut error = self.error.clone();
+        if let Error::Corrupt(found) = &mut error {
+            let from = u64::from(self.spot.index);
+            let there = |seq: Seq| (seq.0 + u64::from(spot.index)).saturating_sub(from);
+            found.seq = found.seq.map(there).map(Seq);
+        }
+        Some(error)
     }
 }
 
@@ -207,8 +213,6 @@ fn find_row<'p>(
     Ok(row)
 }
 
-/// The error for one record of the block at `offset`.
-#[cold]
 /// Whether the directory lists a block, from `first` on, as often as it has records, and `index` is
 /// one of them.
 fn is_listed(part: &RunSlice, index: u32, first: u32, block: &FrameHeader) -> Result<bool> {
@@ -218,6 +222,8 @@ fn is_listed(part: &RunSlice, index: u32, first: u32, block: &FrameHeader) -> Re
     Ok(index < end && here(first)? && here(end - 1)? && !here(end)?)
 }
 
+/// The error for one record of the block at `offset`.
+#[cold]
 fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> Error {
     let place = Place::Frame(segment.position(offset));
     Error::Corrupt(Corruption::new(place, damage).at(Some(seq)))

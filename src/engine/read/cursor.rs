@@ -5,17 +5,17 @@
 //! Where there are no views, [`Walk::ready`] reads ahead.
 
 mod ahead;
+mod keep;
 
-use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 pub(crate) use self::ahead::Ready;
 use self::ahead::{AHEAD, Ahead, Where, foresee};
-use crate::engine::read::block::{OpenBlock, gather_chunks};
+use crate::engine::read::block::{Failed, OpenBlock, gather_chunks};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::payload::{Lent, Payload};
+use crate::engine::state::payload::Lent;
 use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
@@ -78,10 +78,16 @@ pub(crate) struct Walk {
     run_no: RunNo,
     front: Spot,
     back: Spot,
+    /// What it gives has sequences from here on, as far as they are known.
+    low: Seq,
+    /// And below this one.
+    high: Seq,
     /// The sequence that is due at the front; a larger one means that records are missing.
     expected: Option<Seq>,
     /// The last block that was read.
     block: Option<Box<OpenBlock>>,
+    /// The last frame that could not be read.
+    failed: Option<Box<Failed>>,
     /// What was read ahead where there are no views.
     ahead: Option<Box<Ahead>>,
     /// The slice whose records are being handed out, with its index.
@@ -98,21 +104,36 @@ impl Walk {
         self.run_no
     }
 
+    /// The sequence that is due at the front, if it is known.
+    pub(crate) fn expected(&self) -> Option<Seq> {
+        self.expected
+    }
+
     /// All records of a run.
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
         let front = Spot { part: 0, index: 0 };
-        let (expected, block, ahead, lent, kept) = (Some(Seq(0)), None, None, None, None);
-        Self { run_no, front, back, expected, block, ahead, lent, kept, looks: 0 }
+        let (low, high, expected) = (Seq(0), Seq(u64::MAX), Some(Seq(0)));
+        let (block, failed, ahead, lent, kept) = (None, None, None, None, None);
+        let looks = 0;
+        Self { run_no, front, back, low, high, expected, block, failed, ahead, lent, kept, looks }
     }
 
-    /// Keeps only records with a sequence of at least `low` and below `high`.
+    /// Keeps only records with a sequence of at least `low` and below `high`. Where records are is
+    /// a search among what can be read now, so each one is compared with both again.
     pub(crate) fn leave(
         &mut self,
         opened: &Opened,
         low: Option<Seq>,
         high: Option<Seq>,
     ) -> Result<()> {
+        self.low = low.map_or(self.low, |low| low.max(self.low));
+        self.high = high.map_or(self.high, |high| high.min(self.high));
+        self.expected = self.expected.map(|expected| expected.max(self.low));
+        if self.low >= self.high {
+            self.end();
+            return Ok(());
+        }
         let located = |seq: Option<Seq>| seq.map(|seq| opened.locate(seq)).transpose();
         let found = located(low).and_then(|low| {
             let high = located(high)?;
@@ -124,7 +145,6 @@ impl Walk {
         };
         self.front = from.map_or(self.front, |from| from.max(self.front));
         self.back = to.map_or(self.back, |to| to.min(self.back));
-        self.expected = self.expected.map(|expected| low.map_or(expected, |low| expected.max(low)));
         Ok(())
     }
 
@@ -193,20 +213,26 @@ impl Walk {
             return block.record(&part.segment, rank).map_err(|error| opened.named(error, None));
         }
         let offset = part.offset(spot.index);
-        let checked = offset.and_then(|offset| self.check_record(listed, offset));
+        if let (Some(failed), Ok(offset)) = (&self.failed, &offset)
+            && let Some(error) = failed.again(spot, *offset)
+        {
+            return Err(error);
+        }
+        let checked = offset.clone().and_then(|offset| self.check_record(listed, offset));
         self.looks += u64::from(part.segment.is_mapped());
-        match checked {
+        let checked = match checked {
             Ok(frame) if frame.header.kind == FrameKind::Block => {
                 let block = self.block.get_or_insert_default().open(part, spot, frame);
                 block.map_err(|error| opened.named(error, None))
             }
             Ok(frame) => Ok(frame),
-            Err(error) => {
-                let block = OpenBlock::damaged(part, spot, &error).map(Box::new);
-                self.block = block.or(self.block.take());
-                Err(opened.named(error, part.presumed_seq(spot.index)))
-            }
+            Err(error) => Err(opened.named(error, part.presumed_seq(spot.index))),
+        };
+        let is_open = self.block.as_ref().is_some_and(|block| block.rank(spot).is_some());
+        if let (Err(error), Ok(offset), false) = (&checked, offset, is_open) {
+            self.failed = Failed::of(spot, offset, error).map(Box::new);
         }
+        checked
     }
 
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
@@ -239,7 +265,10 @@ impl Walk {
         }
         let offset = part.offset(index).ok()?;
         let (header, stored) = part.segment.frames().record(part.segment.mapped()?, offset)?;
-        if header.run_no != self.run_no || self.expected != Some(header.seq) {
+        if header.run_no != self.run_no
+            || self.expected != Some(header.seq)
+            || header.seq >= self.high
+        {
             return None;
         }
         self.expected = Some(Seq(header.seq.0.checked_add(1)?));
@@ -267,6 +296,7 @@ impl Walk {
         let (header, place) = ahead.record(part, number, index)?;
         if header.run_no != self.run_no
             || self.expected != Some(header.seq)
+            || header.seq >= self.high
             || part.segment.disk().is_closed()
         {
             return None;
@@ -311,10 +341,20 @@ impl Walk {
 
     /// Checks the next record from the front and moves behind it; returns its slice and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
-        let listed = self.settle_front(opened)?;
-        self.lend(listed);
-        let stepped = self.step_to(opened, listed);
-        Some(self.unless_closed(listed.part, stepped))
+        loop {
+            let listed = self.settle_front(opened)?;
+            self.lend(listed);
+            let stepped = self.step_to(opened, listed);
+            let stepped = self.unless_closed(listed.part, stepped);
+            if !self.is_outside(seq_of(stepped.as_ref().map(|(_, frame)| frame))) {
+                return Some(stepped);
+            }
+        }
+    }
+
+    /// Whether a record with this sequence is not in the range.
+    fn is_outside(&self, seq: Option<Seq>) -> bool {
+        seq.is_some_and(|seq| seq < self.low || seq >= self.high)
     }
 
     fn step_to<'o>(
@@ -328,17 +368,14 @@ impl Walk {
             return Err(error);
         }
         let checked = self.check(listed);
-        let seq = match &checked {
-            Ok(frame) => Some(frame.header.seq),
-            Err(error) => seq_of(error),
-        };
+        let seq = seq_of(checked.as_ref());
         if let (Some(expected), Some(seq)) = (self.expected, seq)
             && seq > expected
         {
             self.expected = Some(seq);
             return Err(opened.unlisted(part, Some(expected), Damage::Missing));
         }
-        self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
+        self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)).max(self.low));
         self.front.index += 1;
         foresee(part, self.front.index + AHEAD);
         checked.map(|frame| (part, frame))
@@ -396,21 +433,25 @@ impl Walk {
 
     /// The next record from the back, to keep.
     pub(crate) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        let listed = self.settle_back(opened)?;
-        let Listed { part, spot, .. } = listed;
-        self.lend(listed);
-        let checked = match self.list_is_over(listed) {
-            Some(error) => {
-                self.back = Spot { part: spot.part, index: 0 };
-                Err(error)
+        loop {
+            let listed = self.settle_back(opened)?;
+            let Listed { part, spot, .. } = listed;
+            self.lend(listed);
+            let checked = match self.list_is_over(listed) {
+                Some(error) => {
+                    self.back = Spot { part: spot.part, index: 0 };
+                    Err(error)
+                }
+                None => {
+                    self.back = spot;
+                    self.check(listed)
+                }
+            };
+            let checked = self.unless_closed(part, checked);
+            if !self.is_outside(seq_of(checked.as_ref())) {
+                return Some(checked.and_then(|frame| self.keep(opened, part, frame)));
             }
-            None => {
-                self.back = spot;
-                self.check(listed)
-            }
-        };
-        let checked = self.unless_closed(part, checked);
-        Some(checked.and_then(|frame| self.keep(opened, part, frame)))
+        }
     }
 
     /// Checks the next record from the front and moves behind it, for [`Walk::view`] or
@@ -438,63 +479,13 @@ impl Walk {
         };
         Some(bytes.map(|bytes| Ready { header, bytes: Where::Copy(bytes) }))
     }
-
-    /// A record, for short use.
-    pub(crate) fn view(&self, Ready { header, bytes }: Ready) -> RecordView<'_> {
-        let stored = match bytes {
-            Where::Ahead(place) => Cow::Borrowed(self.look_ahead(place)),
-            Where::Block => Cow::Borrowed(self.look_in_block(&header)),
-            Where::Copy(bytes) => Cow::Owned(bytes),
-        };
-        Record::new(&header, stored)
-    }
-
-    /// A record, to keep.
-    pub(crate) fn to_keep(&self, Ready { header, bytes }: Ready) -> Result<Record> {
-        let stored = match bytes {
-            Where::Ahead(place) => Payload::owned(self.look_ahead(place).to_vec()),
-            Where::Block => return self.keep_of_block(&header),
-            Where::Copy(bytes) => Payload::owned(bytes),
-        };
-        Ok(Record::new(&header, stored))
-    }
-
-    /// The bytes of a record that was read ahead.
-    fn look_ahead(&self, place: Range<usize>) -> &[u8] {
-        self.ahead.as_ref().map_or(&[], |ahead| ahead.look(place))
-    }
-
-    /// The bytes of a record of the last block.
-    fn look_in_block(&self, header: &FrameHeader) -> &[u8] {
-        self.block.as_deref().map_or(&[], |block| block.look(header))
-    }
-
-    /// A record of the last block, to keep.
-    fn keep_of_block(&self, header: &FrameHeader) -> Result<Record> {
-        let block = self.block.as_deref().ok_or(Error::Poisoned)?;
-        let stored = Payload::part(block.raw(), header.extra, header.payload_len);
-        Ok(Record::new(header, stored))
-    }
-
-    /// The record in a checked frame, to keep.
-    fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
-        let header = frame.header;
-        if header.kind == FrameKind::Block {
-            return self.keep_of_block(&header);
-        }
-        let stored = self.kept().ok_or(Error::Poisoned)?.keep(frame);
-        if header.flags & FLAG_CHUNKS != 0 {
-            let gathered = self.unless_closed(part, opened.gather(&header, &stored));
-            return Ok(Record::new(&header, Payload::owned(gathered?)));
-        }
-        Ok(Record::new(&header, stored))
-    }
 }
 
-/// The sequence in an error.
-fn seq_of(error: &Error) -> Option<Seq> {
-    match error {
-        Error::Corrupt(corruption) => corruption.seq,
-        _ => None,
+/// The sequence of a record, or in an error.
+fn seq_of(checked: Result<&CheckedFrame, &Error>) -> Option<Seq> {
+    match checked {
+        Ok(frame) => Some(frame.header.seq),
+        Err(Error::Corrupt(corruption)) => corruption.seq,
+        Err(_) => None,
     }
 }

@@ -157,7 +157,9 @@ impl Trace {
         let Some(seq) = seq else { return };
         moving.again[usize::from(is_front)] = 0;
         if is_front {
-            moving.low = moving.low.max(Seq(seq.0.saturating_add(1)));
+            // Behind what is missing, too.
+            let next = self.walk.expected().unwrap_or_default();
+            moving.low = moving.low.max(next).max(Seq(seq.0.saturating_add(1)));
         } else {
             moving.high = moving.high.min(seq);
         }
@@ -205,22 +207,26 @@ impl Trace {
                 _ => false,
             };
             let moved = if is_doubtful { self.find_again() } else { Ok(false) };
-            match moved {
-                Ok(true) => item = next(&mut self.walk, &self.opened)?,
-                Ok(false) => {
-                    let seq = match &item {
-                        Ok(record) => Some(seq_of(record)),
-                        Err(Error::Corrupt(damage)) => damage.seq,
-                        Err(_) => None,
-                    };
-                    self.note(seq, is_front);
-                    return Some(item);
-                }
-                Err(error) => {
-                    self.walk.end();
-                    return Some(Err(error));
-                }
+            if let Ok(true) = moved {
+                item = next(&mut self.walk, &self.opened)?;
+                continue;
             }
+            let seq = match &item {
+                Ok(record) => Some(seq_of(record)),
+                Err(Error::Corrupt(damage)) => damage.seq,
+                Err(_) => None,
+            };
+            return match moved {
+                // The next look at the file may succeed: one that failed costs one record.
+                Err(error) if !error.is_corruption() && !matches!(error, Error::Io { .. }) => {
+                    self.walk.end();
+                    Some(Err(error))
+                }
+                moved => {
+                    self.note(seq, is_front);
+                    Some(moved.map_or_else(Err, |_| item))
+                }
+            };
         }
     }
 

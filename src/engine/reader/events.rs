@@ -4,8 +4,10 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::engine::read::record::Record;
+use crate::engine::reader::Replica;
 use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Error, Result};
+use crate::format::map::superblock::FLAG_COPY;
 use crate::gc::Rule;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, Timestamp};
 
@@ -102,7 +104,25 @@ impl LogCursor {
         }
         Err(Error::InvalidArgument { what: "a cursor must be of the store that is followed" })
     }
+
+    /// Refuses a cursor behind all numbers that the store has promised: it has been set back since
+    /// the cursor was made, and what is appended now would be left out. A copy may only be behind.
+    pub(super) fn check_promise(self, replica: &Replica) -> Result<()> {
+        let is_ahead = || -> Result<bool> {
+            let block = replica.superblock()?;
+            Ok(block.flags & FLAG_COPY == 0 && self.after.lsn >= block.next_lsn)
+        };
+        if !is_ahead()? {
+            return Ok(());
+        }
+        // The store may have promised more since the reader looked.
+        replica.refresh()?;
+        if is_ahead()? { Err(Error::InvalidArgument { what: CURSOR_AHEAD }) } else { Ok(()) }
+    }
 }
+
+const CURSOR_AHEAD: &str = "a cursor must not be ahead of the store that is followed: the store \
+    was set back to an earlier state; follow it from its start";
 
 /// Never zero.
 fn store_of(uuid: [u8; 16]) -> u32 {

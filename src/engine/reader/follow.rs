@@ -73,6 +73,7 @@ pub(crate) struct Tailing {
 impl Tailing {
     pub(crate) fn new(replica: Arc<Replica>, follow: Follow<'_>, from: LogCursor) -> Result<Self> {
         from.check(replica.uuid())?;
+        from.check_promise(&replica)?;
         Ok(Self {
             wanted: Wanted::new(follow)?,
             replica,

@@ -187,9 +187,10 @@ impl Retainer {
         let mut done = self.evict_all(&plan.evict, catalog.as_ref(), &mut evicted);
         // The catalog holds its segments.
         drop(catalog);
-        let mut count = 0;
+        let (mut count, mut gives_way) = (0, true);
         while let Err(Error::DiskFull { .. }) = done
-            && (evicted.len() > count || self.checkpoints.make_way()?)
+            && (evicted.len() > count
+                || core::mem::take(&mut gives_way) && self.checkpoints.make_way()?)
         {
             // What was evicted may free the space for the rest.
             count = evicted.len();

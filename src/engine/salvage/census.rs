@@ -235,6 +235,12 @@ pub(crate) fn take_census(located: &Located) -> Result<Census> {
 }
 
 impl Census {
+    /// The largest number of a run that the file names.
+    pub(crate) fn last_run_no(&self) -> RunNo {
+        let listed = self.spans.iter().flatten().map(|(_, last)| *last);
+        listed.chain(self.runs.keys().copied()).max().unwrap_or_default()
+    }
+
     fn count(&mut self, at: usize, found: &Found, contents: &Contents) {
         let is_live = !found.retired;
         let mut span: Option<(RunNo, RunNo)> = None;

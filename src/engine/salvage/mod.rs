@@ -47,8 +47,8 @@ use crate::format::frames::block::MAX_RECORD;
 /// records, or of all records of the longest run.
 ///
 /// - Records keep their order, time, kind, content type and bytes. If one is missing, the sequences
-///   of the later ones of its run get smaller. Numbers of runs, versions of documents and orders
-///   are those of a new store.
+///   of the later ones of its run get smaller. Numbers of runs and versions of documents are larger
+///   than all that the file names; orders are those of a new store.
 /// - Runs in progress stay in progress. Holds are as old as the salvage.
 /// - Deleted runs stay deleted, as far as a deletion can still be read; the report names what is in
 ///   doubt. Receipts are kept.
@@ -118,6 +118,7 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
     let options = options_for(&located);
     write_store(&*out, &options)?;
     let log = options.start(out, None)?;
+    log.log().state.lock().leave_numbers_out(census.last_run_no());
     let mut report = SalvageReport {
         has_manifest: located.has_manifest,
         segments: located.segments.len() as u64,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
 use crate::engine::setup::locks::Ranked;
+use crate::engine::setup::observer::Activity;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::storage::disk::Disk;
 use crate::error::Result;
@@ -43,6 +44,10 @@ impl Space {
         if prepared.is_err() {
             for extent in &extents {
                 allocator.let_go(*extent);
+            }
+            // A file system may keep the part that it had allocated within the file.
+            if let Some(last) = extents.last() {
+                let _ = self.setup.watch_failure(Activity::GiveBack, || allocator.punch(*last, 1));
             }
         }
         prepared.map(|()| extents)

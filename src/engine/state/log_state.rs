@@ -77,6 +77,10 @@ pub(crate) fn reserve_for(extent_size: ExtentSize, urgency: Urgency) -> u32 {
 pub(crate) const NUMBERS_AHEAD: u64 = 1 << 24;
 const _: () = assert!(NUMBERS_AHEAD / 2 > (64 << 20) / frame::FRAME_HEADER_LEN as u64);
 
+/// How many numbers a store leaves out that has less than was once acknowledged: a copy, or what a
+/// salvage found. More than any store gives out between two such openings.
+const NUMBERS_LEFT_OUT: u64 = 1 << 40;
+
 /// A checkpoint is due when this many segments are waiting for one.
 const CHECKPOINT_DUE: usize = 4;
 /// A checkpoint is due when segments of this many bytes are waiting, some with dead runs: only
@@ -94,6 +98,22 @@ impl LogState {
     pub(crate) fn numbers_ahead(&self) -> (RunNo, Lsn) {
         let ahead = |next: u64| next.saturating_add(NUMBERS_AHEAD).min(NUMBERS_END);
         (RunNo(ahead(self.next_run_no.0)), Lsn(ahead(self.next_lsn.0)))
+    }
+
+    /// Goes on behind all numbers that the store may have given out for what is not here, such as
+    /// the versions of documents that callers have, and the cursors of followers. `last` is the
+    /// largest of a run that is known elsewhere.
+    pub(crate) fn leave_numbers_out(&mut self, last: RunNo) {
+        if last.0 < NUMBERS_END / 2 {
+            self.next_run_no = self.next_run_no.max(RunNo(last.0 + 1));
+        }
+        for next in [&mut self.next_run_no.0, &mut self.next_lsn.0] {
+            // Near the end it is better to have numbers.
+            if *next < NUMBERS_END / 2 {
+                *next += NUMBERS_LEFT_OUT;
+            }
+        }
+        self.promised = (self.next_run_no, self.next_lsn);
     }
 
     /// The numbers for the next run and the next frame.

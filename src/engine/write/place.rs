@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::engine::state::fold::note_frame;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_for, reserve_len};
+use crate::engine::state::segment::Mark;
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result, Sized};
@@ -66,7 +67,8 @@ impl Log {
         self.place(state, core::slice::from_mut(pending_frame), urgency, level)
     }
 
-    /// Whether the tail's segment has room for the frames; allocates the room.
+    /// Whether the tail's segment has room for the frames; allocates the room. On a full disk it has
+    /// none for urgent frames if the next segment is allocated already.
     fn fits(&self, state: &mut LogState, need: (usize, usize), urgency: Urgency) -> Result<bool> {
         let reserve = reserve_for(self.extent_size, urgency) as usize;
         let directory = frame_len(state.tail.builder.encoded_len() + need.1);
@@ -79,10 +81,22 @@ impl Log {
             // Without it, the frames may still fit into the reserve.
             if state.tail.grow(wanted).is_err() {
                 let least = u32::try_from(end + reserve).unwrap_or(u32::MAX);
-                state.tail.allocate_to(least)?;
+                match state.tail.allocate_to(least) {
+                    Err(Error::DiskFull { .. })
+                        if urgency == Urgency::Reserve && self.has_allocated() =>
+                    {
+                        return Ok(false);
+                    }
+                    allocated => allocated?,
+                }
             }
         }
         Ok(true)
+    }
+
+    /// Whether a segment is set aside that needs no more space.
+    fn has_allocated(&self) -> bool {
+        self.reserved.lock().front().is_some_and(|next| next.is(Mark::Allocated))
     }
 
     /// Encodes and writes the frames. Notes them only if the write succeeded.

@@ -26,12 +26,19 @@ impl Tailing {
                 (trace.next().unwrap_or_else(|| Err(Error::Corrupt(missing()))), trace)
             }
         };
-        let record = record?;
-        if self.traces.len() >= TRACES {
-            self.traces.clear();
+        // It goes on behind a record that is damaged, too: it knows which others are in that frame.
+        let is_behind = match &record {
+            Ok(_) => true,
+            Err(Error::Corrupt(damage)) => damage.seq == Some(seq),
+            Err(_) => false,
+        };
+        if is_behind {
+            if self.traces.len() >= TRACES {
+                self.traces.clear();
+            }
+            self.traces.insert(run_no, (trace, Seq(seq.0.saturating_add(1))));
         }
-        self.traces.insert(run_no, (trace, Seq(record.seq().0.saturating_add(1))));
-        Ok(record)
+        record
     }
 
     /// The records of a run as of now, from one on.
