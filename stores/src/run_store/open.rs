@@ -10,7 +10,7 @@
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::DefaultHasher;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use super::error::RunStoreError;
 use super::fold::Remembered;
 use super::folder;
 use crate::of_log::{Locked, OfLogs};
-use runlog::{Error, Options, RunLog, RunNo, WeakRunLog};
+use runlog::{Error, Options, RunLog, RunNo, RunWriter, WeakRunLog};
 
 /// The name of the file within the folder.
 pub(super) const FILE: &str = "runs.runlog";
@@ -47,8 +47,9 @@ pub(super) struct Opened {
     log: Option<RunLog>,
     /// The folds of runs without a checkpoint. Any of them may be missing.
     pub(super) folds: Mutex<HashMap<RunNo, Remembered>>,
-    /// Runs that are known not to be foreign, by a hash of their ids. Any of them may be missing.
-    pub(super) ours: Mutex<HashSet<u64>>,
+    /// Writers of runs that are not foreign, by a hash of their ids. Any of them may be missing. A
+    /// writer stays that of its run, whatever run has the ids later.
+    pub(super) writers: Mutex<HashMap<u64, Arc<RunWriter>>>,
     boundaries: [Mutex<()>; BOUNDARIES],
     /// See [`Opened::share_removal`]. Taken after `boundaries`.
     removal: RwLock<()>,
@@ -61,7 +62,7 @@ impl Opened {
         Self {
             log: Some(log),
             folds: Mutex::default(),
-            ours: Mutex::default(),
+            writers: Mutex::default(),
             boundaries: core::array::from_fn(|_| Mutex::new(())),
             removal: RwLock::default(),
             process: id(),
@@ -110,6 +111,7 @@ impl fmt::Debug for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        self.writers.get_mut().clear();
         drop(self.log.take());
         // In a forked child a lock of the parent may stay locked.
         if id() == self.process {

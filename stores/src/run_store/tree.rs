@@ -240,7 +240,7 @@ fn import_file(
 /// Compares the stored lines with a file, and returns whether they are its beginning.
 fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<(), Refusal> {
     let mut line = Vec::new();
-    let mut trace = opened.log().trace(found.key())?;
+    let mut trace = opened.log().trace(&found.run)?;
     while let Some(record) = trace.next_view() {
         let record = record?;
         line.clear();
@@ -336,7 +336,7 @@ impl Opened {
     fn export(&self, found: &Found, file: File) -> Result<(u64, u64), Refusal> {
         let mut file = BufWriter::new(file);
         let (mut lines, mut damaged, mut is_open) = (0, 0, false);
-        let mut trace = self.log().trace(found.key())?.range(Seq(0)..)?;
+        let mut trace = self.log().trace(&found.run)?.range(Seq(0)..)?;
         while let Some(record) = trace.next_view() {
             let record = match record {
                 Ok(record) => record,
