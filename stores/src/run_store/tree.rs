@@ -215,9 +215,10 @@ fn import_file(
     }
     let _guard = opened.lock_boundary(agent, run);
     let found = opened.find(agent, run)?;
-    if let Some(found) = &found {
-        compare(opened, found, &mut lines)?;
-    }
+    let ends_in_newline = match &found {
+        Some(found) => compare(opened, found, &mut lines)?,
+        None => false,
+    };
     if found.is_none() && mark.empty {
         let json = mark.to_json();
         drop(opened.log().start_run(agent, run, runlog::Metadata::json(&json))?);
@@ -228,6 +229,9 @@ fn import_file(
     imported.lines += rest.added;
     imported.damaged_lines += rest.damaged;
     done?;
+    if ends_in_newline && rest.added == 0 {
+        rest.put(&mut vec![NewLine::of_newline()])?;
+    }
     drop(opened.finish(agent, run)?);
     match (&found, rest.added) {
         (Some(_), 0) => imported.unchanged += 1,
@@ -237,23 +241,31 @@ fn import_file(
     Ok(())
 }
 
-/// Compares the stored lines with a file, and returns whether they are its beginning.
-fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<(), Refusal> {
-    let mut line = Vec::new();
+/// Compares the stored lines with a file: they must be its beginning, or it theirs. Returns whether
+/// the last stored line has got a newline in the file.
+fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<bool, Refusal> {
+    let (mut line, mut got_newline) = (Vec::new(), false);
     let mut trace = opened.log().trace(&found.run)?;
     while let Some(record) = trace.next_view() {
         let record = record?;
+        let was_unterminated = record.kind() == Some(UNTERMINATED);
+        if was_unterminated && record.payload().is_empty() {
+            got_newline = false;
+            continue;
+        }
         line.clear();
         let Some(ending) = lines.read_onto(&mut line)? else {
             // The run got more records after the import.
-            return Ok(());
+            return Ok(false);
         };
-        let was_unterminated = record.kind() == Some(UNTERMINATED);
-        if record.payload() != line || was_unterminated != (ending == Ending::EndOfFile) {
+        // The original ends a torn line by a newline before it goes on.
+        let is_same = was_unterminated || ending == Ending::Newline;
+        if record.payload() != line || !is_same {
             return Err(Refusal::Differs { line: lines.number() });
         }
+        got_newline = was_unterminated && ending == Ending::Newline;
     }
-    Ok(())
+    Ok(got_newline)
 }
 
 /// The rest of a file.
@@ -349,12 +361,17 @@ impl Opened {
             if is_open {
                 file.write_all(b"\n")?;
             }
-            file.write_all(record.payload())?;
-            is_open = record.kind() == Some(UNTERMINATED);
-            if !is_open {
+            if record.kind() == Some(UNTERMINATED) {
+                is_open = !record.payload().is_empty();
+                // Without bytes it is the newline of the line before; see `NewLine::of_newline`.
+                lines += u64::from(is_open);
+                file.write_all(record.payload())?;
+            } else {
+                is_open = false;
+                lines += 1;
+                file.write_all(record.payload())?;
                 file.write_all(b"\n")?;
             }
-            lines += 1;
         }
         file.flush()?;
         Ok((lines, damaged))
