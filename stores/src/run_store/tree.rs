@@ -65,23 +65,29 @@ impl RunStore {
     }
 
     /// Writes all runs as a tree `AGENT/RUN.jsonl`, for its owner only. An imported file gets its
-    /// name and bytes again, and later records behind them. No file is overwritten.
+    /// name and bytes again, and later records behind them. No file is overwritten, and each has
+    /// its name only once it is whole. So an interrupted export can be repeated; the next one
+    /// removes the hidden file that a kill may leave.
+    ///
+    /// # Durability
+    /// Survives power loss once the call returns.
     ///
     /// # Errors
-    /// Why the store could not be read, or the folder not be created. [`Exported::problems`] has
-    /// the problems of single files.
+    /// Why the store could not be read, or the folder not be created or synced; `StorageFull` and
+    /// `QuotaExceeded` at the first file for which there is no space. The files before it stay.
+    /// [`Exported::problems`] has the problems of single files.
     pub fn export_tree(&self, folder: &Path) -> io::Result<Exported> {
         let mut exported = Exported::default();
         make_folder(folder)?;
         let Some(opened) = self.look()? else { return Ok(exported) };
         let root = Folder::open(folder)?;
-        let mut taken = HashSet::new();
+        let (mut taken, mut full) = (HashSet::new(), None);
         opened.each_agent(&mut |agent| {
             opened.each_run(agent, &mut |found| {
                 if opened.is_visible(&found)? {
                     let names = free_names(&opened, &found, &mut taken)?;
                     let path = folder.join(&names.0).join(format!("{}.jsonl", names.1));
-                    match make_file(&root, &names).and_then(|file| opened.export(&found, file)) {
+                    match opened.export(&found, &root, &names) {
                         Ok((lines, damaged)) => {
                             exported.files += 1;
                             exported.lines += lines;
@@ -90,12 +96,21 @@ impl RunStore {
                                 exported.problems.push(TreeProblem { path, why });
                             }
                         }
+                        Err(Refusal::Io(error)) if is_full(&error) => {
+                            full = Some(error);
+                            return Ok(ControlFlow::Break(()));
+                        }
                         Err(why) => exported.problems.push(TreeProblem { path, why }),
                     }
                 }
                 Ok(ControlFlow::Continue(()))
             })
         })?;
+        if let Some(full) = full {
+            return Err(full);
+        }
+        let folders: HashSet<String> = taken.into_iter().map(|(folder, _)| folder).collect();
+        sync_all(&root, &folders)?;
         Ok(exported)
     }
 }
@@ -336,16 +351,45 @@ fn make_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-fn make_file(root: &Folder, (folder, stem): &(String, String)) -> Result<File, Refusal> {
-    match root.make_folder(folder)?.make_file(&format!("{stem}.jsonl")) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refusal::AlreadyThere),
-        made => Ok(made?),
+fn already_there(error: io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Refusal::AlreadyThere,
+        _ => error.into(),
     }
 }
 
+/// Whether no other file can be written either.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Returns once the names in these folders survive power loss.
+fn sync_all(root: &Folder, folders: &HashSet<String>) -> io::Result<()> {
+    for name in folders {
+        // If it could not be made, that was reported.
+        if let Ok(folder) = root.folder(name.as_ref()) {
+            folder.sync()?;
+        }
+    }
+    root.sync()
+}
+
 impl Opened {
-    /// Writes a run into a file; returns its lines, and how many are missing.
-    fn export(&self, found: &Found, file: File) -> Result<(u64, u64), Refusal> {
+    /// Writes a run into a file of its own; returns its lines, and how many are missing.
+    fn export(
+        &self,
+        found: &Found,
+        root: &Folder,
+        (folder, stem): &(String, String),
+    ) -> Result<(u64, u64), Refusal> {
+        let made = root.make_folder(folder)?.make_file(&format!("{stem}.jsonl"));
+        let new = made.map_err(already_there)?;
+        let written = self.export_into(found, new.as_file())?;
+        new.publish().map_err(already_there)?;
+        Ok(written)
+    }
+
+    fn export_into(&self, found: &Found, file: &File) -> Result<(u64, u64), Refusal> {
         let mut file = BufWriter::new(file);
         let (mut lines, mut damaged, mut is_open) = (0, 0, false);
         let mut trace = self.log().trace(&found.run)?.range(Seq(0)..)?;
