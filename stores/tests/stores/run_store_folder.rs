@@ -102,7 +102,7 @@ fn many_threads_open_write_and_close_the_same_folder_and_nothing_is_lost() {
         for writer in 0..4 {
             let root = &root;
             scope.spawn(move || {
-                for number in 0..8 {
+                for number in 0..40 {
                     // The last of those that are there closes the file each time, and so does the
                     // last that kept its log.
                     let run = format!("{writer}-{number}");
@@ -115,7 +115,7 @@ fn many_threads_open_write_and_close_the_same_folder_and_nothing_is_lost() {
     });
     let store = store(&root);
     for writer in 0..4 {
-        for number in 0..8 {
+        for number in 0..40 {
             assert_eq!(store.get_run_trace(&format!("{writer}-{number}")).unwrap().len(), 1);
         }
     }
