@@ -139,6 +139,7 @@ mod types;
 pub use engine::api::deferred::{Deferred, DeferredWriter};
 pub use engine::api::documents::Documents;
 pub use engine::api::follow::Follower;
+pub use engine::api::open::WeakRunLog;
 pub use engine::api::read_log::ReadLog;
 pub use engine::api::reader::{Reader, ReaderDocuments, ReaderOptions};
 pub use engine::api::run_log::RunLog;
@@ -216,6 +217,7 @@ const _: () = {
     const fn shared<T: Send + Sync + 'static>() {}
 
     shared::<RunLog>();
+    shared::<WeakRunLog>();
     shared::<RunWriter>();
     shared::<Trace>();
     shared::<Record>();

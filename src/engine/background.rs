@@ -10,8 +10,8 @@ use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use core::time::Duration;
 use std::panic::catch_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ use crate::engine::setup::environment::{RunStep, Step};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::setup::signal::Signal;
+use crate::engine::storage::fork;
+use crate::engine::write::ticket::HeldWakes;
 use crate::error::{Error, IoAction, Result};
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_UNRETURNED};
 
@@ -63,6 +65,88 @@ impl Drop for Threads {
             // A panic was reported when it happened; see `Engine::run_step`.
             let _ = handle.join();
         }
+    }
+}
+
+/// The engine and its threads, which all handles of a store share. It is dropped with the last one,
+/// which closes the store.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) engine: Arc<Engine>,
+    threads: Mutex<Option<Threads>>,
+    /// Set once it is dropped and the file is released.
+    over: Arc<OnceLock<()>>,
+}
+
+/// A reference that does not keep a store open.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakOpen {
+    open: Weak<Open>,
+    over: Arc<OnceLock<()>>,
+    /// See [`fork`].
+    forks: u64,
+}
+
+/// Sets what waits for an end, also after a panic.
+struct Over<'a>(&'a OnceLock<()>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.set(());
+    }
+}
+
+impl Open {
+    pub(crate) fn new(engine: Arc<Engine>, threads: Option<Threads>) -> Self {
+        Self { engine, threads: Mutex::new(threads), over: Arc::default() }
+    }
+
+    pub(crate) fn downgrade(self: &Arc<Self>) -> WeakOpen {
+        let (open, over) = (Arc::downgrade(self), Arc::clone(&self.over));
+        WeakOpen { open, over, forks: fork::current() }
+    }
+
+    /// Stops the threads, and closes the engine.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.engine.compact_before_close();
+        let threads = self.threads.lock().take();
+        drop(threads);
+        self.engine.close()
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.engine.log.disk.is_inherited() {
+            drop(self.threads.get_mut().take());
+            // Dropping an index writes, and waits for threads that do not exist in a forked child.
+            core::mem::forget(Arc::clone(&self.engine));
+            return;
+        }
+        // A task that is woken may open the file again, which waits until this is over.
+        let _held = HeldWakes::new(&self.engine.log);
+        let _over = Over(&self.over);
+        // The observer was told how it went.
+        let _ = self.close();
+    }
+}
+
+impl WeakOpen {
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.strong_count() > 0
+    }
+
+    /// The store, unless it is closed, or another process has it open. If it is just being dropped,
+    /// this returns once the file is released.
+    pub(crate) fn upgrade(&self) -> Option<Arc<Open>> {
+        if fork::current() != self.forks {
+            return None;
+        }
+        let Some(open) = self.open.upgrade() else {
+            self.over.wait();
+            return None;
+        };
+        (!open.engine.log.disk.is_closed()).then_some(open)
     }
 }
 

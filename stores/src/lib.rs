@@ -33,6 +33,7 @@
 
 pub mod checkpoints;
 pub mod consume_once;
+mod digest;
 pub mod json_lines;
 mod objects;
 mod of_log;

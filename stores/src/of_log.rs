@@ -34,19 +34,10 @@ impl<K: Ord, T> OfLogs<K, T> {
             return value;
         }
         let value = Arc::new(make());
-        note(&mut values, key, &value);
+        values.retain(|_, value| value.strong_count() > 0);
+        values.insert(key, Arc::downgrade(&value));
         value
     }
-
-    /// Makes later calls with this log and key find a value that the caller has created.
-    pub(super) fn insert(&self, log: &RunLog, key: K, value: &Arc<T>) {
-        note(&mut self.0.lock(), (address(log), key), value);
-    }
-}
-
-fn note<K: Ord, T>(values: &mut BTreeMap<(usize, K), Weak<T>>, key: (usize, K), value: &Arc<T>) {
-    values.retain(|_, value| value.strong_count() > 0);
-    values.insert(key, Arc::downgrade(value));
 }
 
 /// A lock under which the log is called. Meanwhile this thread wakes no task, which might need the

@@ -1,9 +1,11 @@
-//! Opening and creating stores.
+//! Opening and creating stores, and referring to an open store without keeping it open.
 
+use core::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::api::run_log::RunLog;
+use crate::engine::background::WeakOpen;
 use crate::engine::open;
 use crate::engine::open::create::write_store;
 use crate::engine::setup::host;
@@ -112,5 +114,56 @@ impl Options {
         let page = owner::encode(&Owner { pid, host: host::host_name(), since });
         engine.log.disk.write(OWNER_AT, &page)?;
         RunLog::start(engine)
+    }
+}
+
+/// A reference to an open store that does not keep it open. [`RunLog::downgrade`] returns it.
+///
+/// ```
+/// # fn main() -> runlog::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("runlog-doc-weak-{}", std::process::id()));
+/// # let _ = std::fs::remove_file(&path);
+/// let log = runlog::Options::new().open(&path)?;
+/// let weak = log.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(log);
+/// assert!(weak.upgrade().is_none());
+/// runlog::Options::new().open_existing(&path)?; // the file is released
+/// # let _ = std::fs::remove_file(&path);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct WeakRunLog {
+    open: WeakOpen,
+}
+
+impl RunLog {
+    /// A reference to this store that does not keep it open, for tables of open stores.
+    pub fn downgrade(&self) -> WeakRunLog {
+        WeakRunLog { open: self.open.downgrade() }
+    }
+}
+
+impl WeakRunLog {
+    /// Whether a handle keeps the store open. It never waits.
+    pub fn is_open(&self) -> bool {
+        self.open.is_open()
+    }
+
+    /// A handle of the store; `None` once it is closed, and in a forked child.
+    ///
+    /// If its last handle is being dropped, this waits until the file is released. So after `None`
+    /// this process does not have the file open, and may open it again. An [`Observer`] that is
+    /// told of that closing must not wait for it.
+    ///
+    /// [`Observer`]: crate::Observer
+    pub fn upgrade(&self) -> Option<RunLog> {
+        Some(RunLog { open: self.open.upgrade()? })
+    }
+}
+
+impl fmt::Debug for WeakRunLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakRunLog").finish_non_exhaustive()
     }
 }

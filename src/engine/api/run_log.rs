@@ -3,13 +3,11 @@
 use core::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::engine::Engine;
 use crate::engine::api::run_writer::RunWriter;
 use crate::engine::api::runs::Runs;
 use crate::engine::api::stats::Stats;
-use crate::engine::background::Threads;
+use crate::engine::background::{Open, Threads};
 use crate::engine::compact::Compacted;
 use crate::engine::read::Reader;
 use crate::engine::read::receipts::Receipt;
@@ -51,27 +49,7 @@ use crate::types::{AgentId, Durability, RunRef, Timestamp};
 /// ```
 #[derive(Clone)]
 pub struct RunLog {
-    open: Arc<Open>,
-}
-
-/// The engine and its threads; dropped with the last handle.
-struct Open {
-    engine: Arc<Engine>,
-    threads: Mutex<Option<Threads>>,
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.engine.compact_before_close();
-        let threads = self.threads.get_mut().take();
-        drop(threads);
-        // The observer was told how it went.
-        let _ = self.engine.close();
-        if self.engine.log.disk.is_inherited() {
-            // Dropping an index writes, and waits for threads that do not exist in a forked child.
-            core::mem::forget(Arc::clone(&self.engine));
-        }
-    }
+    pub(crate) open: Arc<Open>,
 }
 
 impl RunLog {
@@ -91,7 +69,7 @@ impl RunLog {
             engine.log.due.after_change();
             None
         };
-        Ok(Self { open: Arc::new(Open { engine, threads: Mutex::new(threads) }) })
+        Ok(Self { open: Arc::new(Open::new(engine, threads)) })
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -486,10 +464,7 @@ impl RunLog {
     /// for the copy, and the file stays open and locked until the program drops everything that
     /// refers to the store.
     pub fn close(self) -> Result<()> {
-        self.engine().compact_before_close();
-        let threads = self.open.threads.lock().take();
-        drop(threads);
-        self.engine().close()
+        self.open.close()
     }
 }
 

@@ -65,7 +65,8 @@ impl<'a> NewRecord<'a> {
         self.payload
     }
 
-    pub(crate) fn name(&self) -> &'a str {
+    /// The kind; empty if it has none.
+    pub fn record_kind(&self) -> &'a str {
         self.kind
     }
 

@@ -228,8 +228,8 @@ impl Log {
         let max = self.extent_size.max_batch() as usize;
         let size = |limit: usize| -> usize {
             let len = |record: &NewRecord<'_>| {
-                let whole = record.name().len() + record.payload().len();
-                let in_chunks = record.name().len() + frame::CHUNKS_LEN;
+                let whole = record.record_kind().len() + record.payload().len();
+                let in_chunks = record.record_kind().len() + frame::CHUNKS_LEN;
                 frame_len(if whole <= limit { whole } else { in_chunks })
             };
             records.iter().map(len).sum::<usize>() + frame_len(0) + others
@@ -320,7 +320,7 @@ impl Log {
         run_no: RunNo,
         record: &NewRecord<'_>,
     ) -> Result<Option<Appended>> {
-        let (name, payload) = (record.name().as_bytes(), record.payload());
+        let (name, payload) = (record.record_kind().as_bytes(), record.payload());
         if record.level() != Durability::Process
             || !is_short(self.extent_size, name.len() + payload.len())
         {

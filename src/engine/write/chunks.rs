@@ -67,7 +67,7 @@ impl Log {
         now: Timestamp,
     ) -> Rows<'_> {
         let chunk = self.extent_size.inline_limit() as usize;
-        let whole = |record: &NewRecord<'_>| record.name().len() + record.payload().len();
+        let whole = |record: &NewRecord<'_>| record.record_kind().len() + record.payload().len();
         let need = records.iter().map(|record| match record.payload().len() {
             _ if whole(record) <= limit => frame_len(whole(record)),
             len => len + (len.div_ceil(chunk) + 1) * frame_len(0),
@@ -85,7 +85,7 @@ impl Log {
         of: ChunksOf,
     ) -> Result<Body<'a>> {
         let payload = record.payload();
-        if record.name().len() + payload.len() <= rows.limit {
+        if record.record_kind().len() + payload.len() <= rows.limit {
             return Ok(Body::Whole(payload));
         }
         if rows.held.is_none() {
@@ -236,5 +236,5 @@ pub(crate) fn pending_record<'a>(
             chunks
         }
     };
-    PendingFrame::new(header, record.name().as_bytes(), bytes)
+    PendingFrame::new(header, record.record_kind().as_bytes(), bytes)
 }

@@ -16,8 +16,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::cut::{cuts, digest, most_parts, node_cuts};
+use super::cut::{cuts, most_parts, node_cuts};
 use super::error::{CheckpointError, Defect};
+use crate::digest::digest;
 use runlog::{Error, Result, RunLog, SizedThing};
 
 /// The longest state, in bytes of JSON.

@@ -46,7 +46,7 @@ impl<S> Checkpointer<S> {
     /// All checkpoints of a thread as of one moment.
     pub(super) fn inventory(&self, key: &ThreadKey) -> Result<Option<Inventory>, CheckpointError> {
         self.space.read(key, |thread| {
-            let keys = self.newest(thread, usize::MAX)?;
+            let keys = self.newest(key, thread, usize::MAX)?;
             let checkpoints = keys
                 .into_iter()
                 .map(|at| self.stored(key, thread, &at).map(|stored| (at, stored)))

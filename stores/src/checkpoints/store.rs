@@ -405,7 +405,7 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
         limit: usize,
     ) -> Result<Vec<Checkpoint<S>>, CheckpointError> {
         let found = self.space.read(key, |thread| {
-            let keys = self.newest(thread, limit)?;
+            let keys = self.newest(key, thread, limit)?;
             keys.iter().map(|at| self.load(key, thread, at)).collect()
         })?;
         Ok(found.unwrap_or_default())
@@ -436,9 +436,11 @@ impl<S: Serialize + DeserializeOwned> Checkpointer<S> {
 
 impl<S> Checkpointer<S> {
     /// The keys of the newest checkpoints as of the head of the thread, newest first. Checkpoints
-    /// that are put meanwhile are not included.
+    /// that are put meanwhile are not included. Something is missing if the thread is deleted
+    /// meanwhile: a sweep may have taken some of them.
     pub(super) fn newest(
         &self,
+        key: &ThreadKey,
         thread: &Thread,
         limit: usize,
     ) -> Result<Vec<String>, CheckpointError> {
@@ -453,6 +455,12 @@ impl<S> Checkpointer<S> {
             if after.is_none() {
                 break;
             }
+        }
+        // The head goes before the first of them; see `sweep`.
+        let now = self.space.thread(key)?;
+        if now.is_none_or(|now| now.head.number != thread.head.number) {
+            let namespace = self.space.threads_of(key.tenant_id());
+            return Err(CheckpointError::damaged(&namespace, key.thread_id(), Defect::Missing));
         }
         Ok(keys)
     }

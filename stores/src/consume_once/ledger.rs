@@ -5,6 +5,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{clear, json};
+use crate::digest::digest;
 use runlog::{
     Batch, Document, Durability, Error, Expected, NewRecord, Result, RunLog, Timestamp, Version,
 };
@@ -149,9 +150,36 @@ impl From<Error> for LedgerError {
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum State {
-    Begun { by: String },
-    Completed { begun: u64 },
-    Failed { begun: u64 },
+    Begun {
+        by: String,
+    },
+    Completed {
+        begun: u64,
+        /// What was appended with it. Earlier versions did not state it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with: Option<With>,
+    },
+    Failed {
+        begun: u64,
+    },
+}
+
+/// A record that is appended where an effect is completed: enough to tell it from another.
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
+struct With {
+    agent: String,
+    run: String,
+    kind: String,
+    /// Of the payload, in hexadecimal digits.
+    digest: String,
+}
+
+impl With {
+    fn of((agent, run): (&str, &str), record: &NewRecord<'_>) -> Self {
+        let (agent, run, kind) =
+            (agent.to_owned(), run.to_owned(), record.record_kind().to_owned());
+        Self { agent, run, kind, digest: format!("{:016x}", digest(record.payload())) }
+    }
 }
 
 /// The state of an effect.
@@ -233,15 +261,18 @@ impl EffectLedger {
     /// [`LedgerError::Superseded`]; [`Error::TooLarge`] for a result that is longer than a record
     /// may be.
     pub fn complete(&self, claim: &Claim, result: &[u8]) -> Result<(), LedgerError> {
-        self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, Batch::new())
+        let state = State::Completed { begun: claim.begun.0, with: None };
+        self.finish(claim, &state, result, Batch::new())
     }
 
     /// As [`EffectLedger::complete`], and appends a record to a run in progress: both or neither of
-    /// them, also after a crash. Repeating the same call appends nothing.
+    /// them, also after a crash. Repeating the same call appends nothing. It is the same with this
+    /// result, this run, and the kind and payload of this record; its time may be another.
     ///
     /// # Errors
-    /// As [`EffectLedger::complete`]; [`Error::RunNotFound`] and [`Error::RunEnded`] if there is no
-    /// such run in progress. Then nothing was changed.
+    /// [`LedgerError::Superseded`], also if the effect was completed with this result, but without
+    /// this record; [`Error::TooLarge`] as for [`EffectLedger::complete`]; [`Error::RunNotFound`]
+    /// and [`Error::RunEnded`] if there is no such run in progress. Then nothing was changed.
     pub fn complete_with(
         &self,
         claim: &Claim,
@@ -251,7 +282,8 @@ impl EffectLedger {
     ) -> Result<(), LedgerError> {
         let mut batch = Batch::new();
         batch.append(agent, run, *record);
-        self.finish(claim, &State::Completed { begun: claim.begun.0 }, result, batch)
+        let with = Some(With::of((agent, run), record));
+        self.finish(claim, &State::Completed { begun: claim.begun.0, with }, result, batch)
     }
 
     /// Records that an effect was not carried out, and will not be under this claim: it may be

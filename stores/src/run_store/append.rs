@@ -10,6 +10,8 @@
 //! | ..., record `ended`, END | the run ended | - |
 //! | START, `started`, END with that status | the start was rolled back | the next start; `gc` |
 
+use std::sync::Arc;
+
 use super::RunStore;
 use super::error::{Result, RunStoreError};
 use super::fold::{Found, Mark, Owner};
@@ -17,15 +19,15 @@ use super::line::NewLine;
 use super::open::{Opened, hash_of};
 use super::records::{RunEnded, RunRecord, RunStarted};
 use runlog::{
-    Allow, Appended, Batch, Durability, Error, Metadata, NewRecord, RunStatus, Seq, SizedThing,
-    Ticket,
+    Allow, Appended, Batch, Durability, Error, Metadata, NewRecord, RunStatus, RunWriter, Seq,
+    SizedThing, Ticket,
 };
 
 /// Records may come before a start and after an end, as in the original.
 const ANY_TIME: Allow = Allow::nothing().after_end(true);
 
-/// How many runs are remembered as not foreign; beyond it the store asks again.
-const MANY_OURS: usize = 1 << 16;
+/// How many writers are kept; beyond it the store asks again whether a run is foreign.
+const MANY_WRITERS: usize = 1 << 16;
 
 impl RunStore {
     /// Appends records to a run, in order and unchanged: the run needs no start and may have ended,
@@ -148,24 +150,20 @@ impl Opened {
         mark: &Mark,
     ) -> Result<Appended> {
         let _shared = self.share_removal();
-        self.refuse_foreign(agent, run)?;
         let records: Vec<NewRecord<'_>> = lines.iter().map(NewLine::as_record).collect();
         match self.put_records(agent, run, &records) {
-            Err(Error::RunNotFound { .. }) => {}
-            done => return Ok(done?),
+            Err(RunStoreError::Engine(Error::RunNotFound { .. })) => {}
+            done => return done,
         }
         let json = mark.to_json();
         let at = lines.iter().find_map(|line| line.at).unwrap_or_else(|| self.log().now());
         let start = Metadata::json(&json).at(at).durability(Durability::Process);
         match self.log().start_run(agent, run, start) {
-            Err(Error::RunExists { .. } | Error::RunEnded { .. }) => {
-                // Another caller was faster, perhaps one that does not use this store.
-                self.ours.lock().remove(&hash_of(agent, run));
-                self.refuse_foreign(agent, run)?;
-            }
-            started => drop(started?),
+            // Another caller was faster, perhaps one that does not use this store.
+            Err(Error::RunExists { .. } | Error::RunEnded { .. }) => {}
+            started => drop(self.keep_writer(started?)),
         }
-        Ok(self.put_records(agent, run, &records)?)
+        self.put_records(agent, run, &records)
     }
 
     /// Appends the record that ends a run. On a full disk it uses the reserved space.
@@ -187,38 +185,66 @@ impl Opened {
         }
     }
 
-    /// Refuses a run that another program keeps in the same log, since this store would not show
-    /// it.
-    fn refuse_foreign(&self, agent: &str, run: &str) -> Result<()> {
-        let hash = hash_of(agent, run);
-        if self.ours.lock().contains(&hash) {
-            return Ok(());
-        }
-        if self.owner(agent, run)? == Owner::Foreign {
-            let (agent, run) = (agent.to_owned(), run.to_owned());
-            return Err(RunStoreError::Foreign { agent, run });
-        }
-        let mut ours = self.ours.lock();
-        if ours.len() >= MANY_OURS {
-            ours.clear();
-        }
-        ours.insert(hash);
-        Ok(())
-    }
-
-    fn put_records(
-        &self,
-        agent: &str,
-        run: &str,
-        records: &[NewRecord<'_>],
-    ) -> runlog::Result<Appended> {
-        let put = self.log().append_batch_to(agent, run, records, ANY_TIME);
-        if let Err(Error::TooLarge { what: SizedThing::Batch, .. }) = put {
+    /// Appends records by name, or in halves if they are too many for a batch.
+    fn put_records(&self, agent: &str, run: &str, records: &[NewRecord<'_>]) -> Result<Appended> {
+        let put = self.put_batch(agent, run, records);
+        if let Err(RunStoreError::Engine(Error::TooLarge { what: SizedThing::Batch, .. })) = put {
             let (first, second) = records.split_at(records.len() / 2);
             let _ = self.put_records(agent, run, first)?;
             return self.put_records(agent, run, second);
         }
         put
+    }
+
+    /// Appends a batch, unless another program keeps the run in the same log: this store would not
+    /// show it.
+    fn put_batch(&self, agent: &str, run: &str, records: &[NewRecord<'_>]) -> Result<Appended> {
+        if let Some(writer) = self.writer(agent, run)? {
+            match writer.append_batch(records) {
+                // Another run may have its ids by now.
+                Err(Error::RunEnded { .. } | Error::Evicted { .. }) => {
+                    self.writers.lock().remove(&hash_of(agent, run));
+                }
+                done => return Ok(done?),
+            }
+        }
+        if self.owner((agent, run))? == Owner::Foreign {
+            return Err(foreign(agent, run));
+        }
+        Ok(self.log().append_batch_to(agent, run, records, ANY_TIME)?)
+    }
+
+    /// A writer of a run that is in progress and not foreign; an error if it is foreign.
+    fn writer(&self, agent: &str, run: &str) -> Result<Option<Arc<RunWriter>>> {
+        let known = self.writers.lock().get(&hash_of(agent, run)).cloned();
+        let is_of = |writer: &Arc<RunWriter>| {
+            (writer.agent().as_str(), writer.run().as_str()) == (agent, run)
+        };
+        if known.as_ref().is_some_and(is_of) {
+            return Ok(known);
+        }
+        let writer = match self.log().writer((agent, run)) {
+            Err(Error::RunEnded { .. }) => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
+            writer => writer?,
+        };
+        // Of this run, whatever has its ids by now.
+        if self.owner(&writer)? == Owner::Foreign {
+            return Err(foreign(agent, run));
+        }
+        Ok(Some(self.keep_writer(writer)))
+    }
+
+    /// Keeps the writer of a run that is not foreign.
+    fn keep_writer(&self, writer: RunWriter) -> Arc<RunWriter> {
+        let hash = hash_of(writer.agent().as_str(), writer.run().as_str());
+        let writer = Arc::new(writer);
+        let mut writers = self.writers.lock();
+        if writers.len() >= MANY_WRITERS {
+            writers.clear();
+        }
+        writers.insert(hash, Arc::clone(&writer));
+        writer
     }
 
     fn start(&self, started: &RunStarted) -> Result<()> {
@@ -322,7 +348,7 @@ impl Opened {
 
     /// One record of a run; `None` if it is damaged.
     fn record_at(&self, found: &Found, seq: u64) -> Result<Option<RunRecord>> {
-        let mut one = self.log().trace(found.key())?.range(Seq(seq)..=Seq(seq))?;
+        let mut one = self.log().trace(&found.run)?.range(Seq(seq)..=Seq(seq))?;
         match one.next_view() {
             Some(Ok(record)) => Ok(RunRecord::from_line(record.payload()).ok()),
             Some(Err(Error::Corrupt(_))) | None => Ok(None),
@@ -386,4 +412,8 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+fn foreign(agent: &str, run: &str) -> RunStoreError {
+    RunStoreError::Foreign { agent: agent.to_owned(), run: run.to_owned() }
 }

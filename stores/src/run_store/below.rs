@@ -1,4 +1,5 @@
-//! Files below a folder that the caller names, opened so that no link is followed.
+//! Files below a folder that the caller names, opened so that no link is followed, and made so that
+//! a name has the whole file or nothing.
 //!
 //! Each name is opened relative to the folder that listed it, and checked once it is open. So the
 //! file that is read is the one that was listed, or it is refused, even if another program replaces
@@ -11,10 +12,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, mkdirat, openat, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, fsync,
+    linkat, mkdirat, openat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 /// A folder that is open.
+#[derive(Debug)]
 pub(super) struct Folder(OwnedFd);
 
 impl Folder {
@@ -49,10 +54,67 @@ impl Folder {
         }
     }
 
-    /// A new file in this one, for its owner only.
-    pub(super) fn make_file(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        Ok(File::from(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?))
+    /// A new file in this one, for its owner only. It has the name once it is published; if
+    /// something has it already, this is an error of the kind `AlreadyExists`.
+    pub(super) fn make_file(self, name: &str) -> io::Result<NewFile> {
+        match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => return Err(Errno::EXIST.into()),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut number = 0_u32;
+        loop {
+            let unfinished = format!("{UNFINISHED}-{number}.tmp");
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            match openat(&self.0, &unfinished, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => {
+                    let file = File::from(file);
+                    if self.lock(&file, &unfinished)? != Lock::Other {
+                        let name = name.to_owned();
+                        return Ok(NewFile {
+                            folder: self,
+                            name,
+                            unfinished,
+                            file,
+                            is_there: true,
+                        });
+                    }
+                }
+                Err(Errno::EXIST) if self.remove_left(&unfinished)? => continue,
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            number += 1;
+        }
+    }
+
+    /// Removes an unfinished file of a process that was killed. Returns whether it did.
+    fn remove_left(&self, unfinished: &str) -> io::Result<bool> {
+        let Ok(Some(file)) = self.file(unfinished.as_ref()) else { return Ok(false) };
+        let is_left = self.lock(&file, unfinished)? == Lock::Ours;
+        if is_left {
+            unlinkat(&self.0, unfinished, AtFlags::empty())?;
+        }
+        Ok(is_left)
+    }
+
+    /// Locks an unfinished file, as long as it is open.
+    fn lock(&self, file: &File, name: &str) -> io::Result<Lock> {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(Lock::Other),
+            Err(_) => return Ok(Lock::None),
+        }
+        // It may have been published or removed in between.
+        let (locked, named) = (fstat(file)?, statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW));
+        let is_named =
+            named.is_ok_and(|it| (it.st_dev, it.st_ino) == (locked.st_dev, locked.st_ino));
+        Ok(if is_named { Lock::Ours } else { Lock::Other })
+    }
+
+    /// Returns once its entries survive power loss.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&self.0)?)
     }
 
     /// The entries with their kinds, sorted by name. Links are not followed.
@@ -76,6 +138,65 @@ impl Folder {
         }
         entries.sort_by(|left, right| left.0.cmp(&right.0));
         Ok(entries)
+    }
+}
+
+/// What the names of unfinished files begin with.
+const UNFINISHED: &str = ".runlog-export";
+
+/// Who has an unfinished file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    /// This call.
+    Ours,
+    /// Another call, or none any more.
+    Other,
+    /// It is unknown: the file system has no locks.
+    None,
+}
+
+/// A file that is being written under a hidden name. Unless it is published, it is removed. What a
+/// killed process leaves is removed by the next call that makes a file in the folder.
+#[derive(Debug)]
+pub(super) struct NewFile {
+    folder: Folder,
+    name: String,
+    unfinished: String,
+    /// Locked, so that no other call takes it for one that was left.
+    file: File,
+    is_there: bool,
+}
+
+impl NewFile {
+    pub(super) fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the file its name once its bytes survive power loss; an error of the kind
+    /// `AlreadyExists` if something has the name.
+    pub(super) fn publish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        let (folder, from, to) = (&self.folder.0, &self.unfinished, &self.name);
+        match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
+            // The file system cannot do it in one step. The other name is removed by `drop`.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                Ok(linkat(folder, from, folder, to, AtFlags::empty())?)
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                self.is_there = false;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if self.is_there {
+            // A failure leaves a hidden file, which the next export removes.
+            let _ = unlinkat(&self.folder.0, &self.unfinished, AtFlags::empty());
+        }
     }
 }
 
@@ -109,7 +230,8 @@ mod tests {
             assert_eq!(opened.folder(name.as_ref()).is_ok(), name == "a");
             assert_eq!(opened.make_folder(name).is_ok(), name == "a");
         }
-        assert!(a.make_file("r.jsonl").is_err(), "nothing is overwritten");
+        let over = opened.folder("a".as_ref()).unwrap().make_file("r.jsonl");
+        assert!(over.is_err(), "nothing is overwritten");
         // The opened folder is used, whatever has its name now.
         fs::rename(&root, folder.path().join("elsewhere")).unwrap();
         symlink(&secret, &root).unwrap();

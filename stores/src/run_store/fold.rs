@@ -21,7 +21,7 @@ use super::list::RunStatus;
 use super::open::Opened;
 use super::records::{RunCancellationStatus, RunRecord, RunTermination};
 use crate::objects;
-use runlog::{ContentType, Error, Outcome, RecordView, RunMetadata, RunSummary, Seq};
+use runlog::{ContentType, Error, Outcome, RecordView, RunMetadata, RunRef, RunSummary, Seq};
 
 /// The most remembered runs; beyond it, all are forgotten.
 const MANY_FOLDS: usize = 1 << 16;
@@ -300,7 +300,7 @@ impl Opened {
             None if ended => self.checkpoint(&run)?,
             known => known.map(|known| known.fold),
         };
-        if known.is_none() && self.owner(run.agent.as_str(), run.run.as_str())? == Owner::Foreign {
+        if known.is_none() && self.owner(&run)? == Owner::Foreign {
             let fold = Fold { counted: u64::MAX, ..Fold::default() };
             return Ok(Found { run, fold });
         }
@@ -319,7 +319,7 @@ impl Opened {
     }
 
     fn checkpoint(&self, run: &RunSummary) -> Result<Option<Fold>> {
-        let outcome = match self.log().outcome((&run.agent, &run.run)) {
+        let outcome = match self.log().outcome(run) {
             Ok(outcome) => outcome,
             // The records state the same.
             Err(Error::Corrupt(_)) => None,
@@ -336,7 +336,7 @@ impl Opened {
     fn read_on(&self, run: &RunSummary, fold: &mut Fold) -> Result<()> {
         // There is more than the start that was rolled back.
         fold.rolled_back = false;
-        let mut trace = self.log().trace((&run.agent, &run.run))?.range(Seq(fold.records)..)?;
+        let mut trace = self.log().trace(run)?.range(Seq(fold.records)..)?;
         while let Some(record) = trace.next_view() {
             match record {
                 Ok(record) => fold.add(&record),
@@ -356,17 +356,17 @@ impl Opened {
 
     /// The mark of a run of this store.
     pub(super) fn mark(&self, agent: &str, run: &str) -> Result<Option<Mark>> {
-        match self.owner(agent, run)? {
+        match self.owner((agent, run))? {
             Owner::Ours(mark) => Ok(Some(mark)),
             Owner::Anybody | Owner::Foreign => Ok(None),
         }
     }
 
-    pub(super) fn owner(&self, agent: &str, run: &str) -> Result<Owner> {
-        let metadata = match self.log().metadata((agent, run)) {
+    pub(super) fn owner<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Owner> {
+        let metadata = match self.log().metadata(run) {
             // Its records are there nevertheless.
             Err(Error::Corrupt(_)) => None,
-            Err(error) if is_absent(&error) => None,
+            Err(error) if is_absent(&error) || error.is_evicted() => None,
             metadata => metadata?,
         };
         let Some(json) = metadata.map(RunMetadata::into_payload) else { return Ok(Owner::Anybody) };

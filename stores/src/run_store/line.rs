@@ -181,6 +181,13 @@ impl NewLine {
         }
     }
 
+    /// The newline behind a torn last line, where no other line is behind it yet. It is stored as
+    /// an unterminated line without bytes, which no file has.
+    pub(super) fn of_newline() -> Self {
+        let (kind, content) = (UNTERMINATED.to_owned(), ContentType::JSON_LINE);
+        Self { bytes: Vec::new(), kind, content, at: None }
+    }
+
     /// A line of a file. A line that is not a record is stored without a kind.
     pub(super) fn of_file(bytes: Vec<u8>, ending: Ending) -> (Self, Result<(), LineFault>) {
         let parsed = parse(&bytes);

@@ -89,8 +89,9 @@ pub use self::trace::{Damage, DamageKind, RunLines, RunTrace, RunTracePage, RunT
 /// The traces of agent runs. Cheap to clone; all stores of one folder in a process are the same
 /// store.
 ///
-/// The first call that needs the file opens it, and the first write creates it. Another process
-/// cannot open it meanwhile: it gets an error of the kind `ResourceBusy`.
+/// The first call that needs the file opens it, and the first write creates it. It is closed with
+/// the last of the stores and of the logs that [`RunStore::log`] returned. Another process cannot
+/// open it meanwhile: it gets an error of the kind `ResourceBusy`.
 #[derive(Clone)]
 pub struct RunStore {
     shared: Arc<Shared>,
@@ -154,7 +155,7 @@ impl RunStore {
     }
 
     /// The log of the engine, which is created if it does not exist: for calls beyond this store.
-    /// The file stays open as long as the caller keeps it.
+    /// The file stays open as long as the caller keeps it, and new stores of the folder use it.
     ///
     /// # Errors
     /// Why it could not be opened or created.

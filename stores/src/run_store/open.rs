@@ -1,29 +1,29 @@
 //! The engine behind a store: opened at first use, and one for all stores of a folder.
 //!
 //! The file admits one writer, while callers could create any number of stores of the original for
-//! one folder. So the process keeps a table of the open folders, with weak references to the
-//! engines. Dropping the last store closes the file. A caller that comes then waits until it is
-//! closed, and opens it again.
+//! one folder. So the process keeps a table of the open folders, with weak references to their
+//! logs. Dropping the last handle of the log closes the file: a store has one, and so has a caller
+//! that asked for it. A caller that comes then waits until it is closed, and opens it again.
 //!
 //! Memory and locks belong to the log, not to the store: all stores on one log share one
 //! [`Opened`].
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::DefaultHasher;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::id;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::RunStoreError;
 use super::fold::Remembered;
 use super::folder;
 use crate::of_log::{Locked, OfLogs};
-use runlog::{Error, Options, RunLog, RunNo};
+use runlog::{Error, Options, RunLog, RunNo, RunWriter, WeakRunLog};
 
 /// The name of the file within the folder.
 pub(super) const FILE: &str = "runs.runlog";
@@ -37,17 +37,9 @@ static FOLDERS: Mutex<BTreeMap<PathBuf, Arc<Folder>>> = Mutex::new(BTreeMap::new
 /// The shared state of each log with a store.
 static LOGS: OfLogs<(), Opened> = OfLogs::new();
 
-/// A folder, and whether it is open.
-struct Folder {
-    state: Mutex<State>,
-    closed: Condvar,
-}
-
-enum State {
-    Closed,
-    /// Open, or being closed if no handle holds it any more.
-    Open(Weak<Opened>),
-}
+/// The log of a folder, if it is open.
+#[derive(Default)]
+struct Folder(Mutex<Option<WeakRunLog>>);
 
 /// An engine, and what the store remembers of its runs.
 pub(super) struct Opened {
@@ -55,13 +47,12 @@ pub(super) struct Opened {
     log: Option<RunLog>,
     /// The folds of runs without a checkpoint. Any of them may be missing.
     pub(super) folds: Mutex<HashMap<RunNo, Remembered>>,
-    /// Runs that are known not to be foreign, by a hash of their ids. Any of them may be missing.
-    pub(super) ours: Mutex<HashSet<u64>>,
+    /// Writers of runs that are not foreign, by a hash of their ids. Any of them may be missing. A
+    /// writer stays that of its run, whatever run has the ids later.
+    pub(super) writers: Mutex<HashMap<u64, Arc<RunWriter>>>,
     boundaries: [Mutex<()>; BOUNDARIES],
     /// See [`Opened::share_removal`]. Taken after `boundaries`.
     removal: RwLock<()>,
-    /// Where it is registered, if it is.
-    registered: Option<(PathBuf, Arc<Folder>)>,
     /// The process that has it open.
     process: u32,
 }
@@ -71,10 +62,9 @@ impl Opened {
         Self {
             log: Some(log),
             folds: Mutex::default(),
-            ours: Mutex::default(),
+            writers: Mutex::default(),
             boundaries: core::array::from_fn(|_| Mutex::new(())),
             removal: RwLock::default(),
-            registered: None,
             process: id(),
         }
     }
@@ -121,62 +111,38 @@ impl fmt::Debug for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let log = self.log.take();
-        // A task that is woken may open the folder again, which waits until it is marked closed.
-        let held = log.as_ref().map(RunLog::hold_wakes);
-        drop(log);
-        if let Some((path, folder)) = self.registered.take() {
-            folder.close(&path, id() != self.process);
+        self.writers.get_mut().clear();
+        drop(self.log.take());
+        // In a forked child a lock of the parent may stay locked.
+        if id() == self.process {
+            forget_closed();
         }
-        drop(held);
     }
 }
 
+/// Removes the folders that are not open, and that no call is opening, from the table.
+fn forget_closed() {
+    FOLDERS.lock().retain(|_, folder| {
+        // The table alone holds it, so no call has it locked.
+        let is_open = || folder.0.lock().as_ref().is_some_and(WeakRunLog::is_open);
+        Arc::strong_count(folder) > 1 || is_open()
+    });
+}
+
 impl Folder {
-    /// Marks it closed. In a forked child a lock of the parent may stay locked.
-    fn close(self: Arc<Self>, path: &Path, is_inherited: bool) {
-        if is_inherited {
-            if let Some(mut state) = self.state.try_lock() {
-                *state = State::Closed;
-            }
-            return;
-        }
-        *self.state.lock() = State::Closed;
-        self.closed.notify_all();
-        self.forget(path);
-    }
-
-    /// Removes a folder that is not open from the table, unless another caller has it.
-    fn forget(self: Arc<Self>, path: &Path) {
-        let mut folders = FOLDERS.lock();
-        // The table and this hold it. Others get it through the table only.
-        if Arc::strong_count(&self) == 2 {
-            folders.remove(path);
-        }
-        // Under the lock, so that of two callers at once the second one removes it.
-        drop(self);
-        drop(folders);
-    }
-
     /// The engine of this folder, opened by `open` unless it is open.
     fn opened(
-        self: &Arc<Self>,
+        &self,
         path: &Path,
         open: impl FnOnce(&Path) -> runlog::Result<RunLog>,
     ) -> runlog::Result<Arc<Opened>> {
-        let mut state = self.state.lock();
-        while let State::Open(opened) = &*state {
-            if let Some(opened) = opened.upgrade() {
-                return Ok(opened);
-            }
-            self.closed.wait(&mut state);
+        let mut known = self.0.lock();
+        if let Some(log) = known.as_ref().and_then(WeakRunLog::upgrade) {
+            return Ok(Opened::on(log));
         }
-        let mut opened = Opened::new(open(&path.join(FILE))?);
-        opened.registered = Some((path.to_owned(), Arc::clone(self)));
-        let opened = Arc::new(opened);
-        LOGS.insert(opened.log(), (), &opened);
-        *state = State::Open(Arc::downgrade(&opened));
-        Ok(opened)
+        let log = open(&path.join(FILE))?;
+        *known = Some(log.downgrade());
+        Ok(Opened::on(log))
     }
 }
 
@@ -201,14 +167,13 @@ impl Source {
                 folder::prepare(root)?;
             }
             let Some(path) = folder::canonical(root)? else { return Ok(None) };
-            let folder = Arc::clone(FOLDERS.lock().entry(path.clone()).or_insert_with(|| {
-                Arc::new(Folder { state: Mutex::new(State::Closed), closed: Condvar::new() })
-            }));
+            let folder = Arc::clone(FOLDERS.lock().entry(path.clone()).or_default());
             let opened = folder.opened(&path, |file| {
                 if create { options.open(file) } else { options.open_existing(file) }
             });
+            drop(folder);
             if opened.is_err() {
-                folder.forget(&path);
+                forget_closed();
             }
             *known = match opened {
                 Err(Error::NotFound { .. }) if !create => return Ok(None),

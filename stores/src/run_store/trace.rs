@@ -265,7 +265,7 @@ type Part = (Vec<RunRecord>, Vec<Damage>, Option<Seq>);
 
 impl Opened {
     fn lines_from(self: &Arc<Self>, found: &Found, from: Seq) -> Result<RunLines> {
-        let trace = self.log().trace(found.key())?.range(from..)?;
+        let trace = self.log().trace(&found.run)?.range(from..)?;
         Ok(RunLines { trace, _opened: Arc::clone(self) })
     }
 

@@ -65,23 +65,29 @@ impl RunStore {
     }
 
     /// Writes all runs as a tree `AGENT/RUN.jsonl`, for its owner only. An imported file gets its
-    /// name and bytes again, and later records behind them. No file is overwritten.
+    /// name and bytes again, and later records behind them. No file is overwritten, and each has
+    /// its name only once it is whole. So an interrupted export can be repeated; the next one
+    /// removes the hidden file that a kill may leave.
+    ///
+    /// # Durability
+    /// Survives power loss once the call returns.
     ///
     /// # Errors
-    /// Why the store could not be read, or the folder not be created. [`Exported::problems`] has
-    /// the problems of single files.
+    /// Why the store could not be read, or the folder not be created or synced; `StorageFull` and
+    /// `QuotaExceeded` at the first file for which there is no space. The files before it stay.
+    /// [`Exported::problems`] has the problems of single files.
     pub fn export_tree(&self, folder: &Path) -> io::Result<Exported> {
         let mut exported = Exported::default();
         make_folder(folder)?;
         let Some(opened) = self.look()? else { return Ok(exported) };
         let root = Folder::open(folder)?;
-        let mut taken = HashSet::new();
+        let (mut taken, mut full) = (HashSet::new(), None);
         opened.each_agent(&mut |agent| {
             opened.each_run(agent, &mut |found| {
                 if opened.is_visible(&found)? {
                     let names = free_names(&opened, &found, &mut taken)?;
                     let path = folder.join(&names.0).join(format!("{}.jsonl", names.1));
-                    match make_file(&root, &names).and_then(|file| opened.export(&found, file)) {
+                    match opened.export(&found, &root, &names) {
                         Ok((lines, damaged)) => {
                             exported.files += 1;
                             exported.lines += lines;
@@ -90,12 +96,21 @@ impl RunStore {
                                 exported.problems.push(TreeProblem { path, why });
                             }
                         }
+                        Err(Refusal::Io(error)) if is_full(&error) => {
+                            full = Some(error);
+                            return Ok(ControlFlow::Break(()));
+                        }
                         Err(why) => exported.problems.push(TreeProblem { path, why }),
                     }
                 }
                 Ok(ControlFlow::Continue(()))
             })
         })?;
+        if let Some(full) = full {
+            return Err(full);
+        }
+        let folders: HashSet<String> = taken.into_iter().map(|(folder, _)| folder).collect();
+        sync_all(&root, &folders)?;
         Ok(exported)
     }
 }
@@ -215,9 +230,10 @@ fn import_file(
     }
     let _guard = opened.lock_boundary(agent, run);
     let found = opened.find(agent, run)?;
-    if let Some(found) = &found {
-        compare(opened, found, &mut lines)?;
-    }
+    let ends_in_newline = match &found {
+        Some(found) => compare(opened, found, &mut lines)?,
+        None => false,
+    };
     if found.is_none() && mark.empty {
         let json = mark.to_json();
         drop(opened.log().start_run(agent, run, runlog::Metadata::json(&json))?);
@@ -228,6 +244,9 @@ fn import_file(
     imported.lines += rest.added;
     imported.damaged_lines += rest.damaged;
     done?;
+    if ends_in_newline && rest.added == 0 {
+        rest.put(&mut vec![NewLine::of_newline()])?;
+    }
     drop(opened.finish(agent, run)?);
     match (&found, rest.added) {
         (Some(_), 0) => imported.unchanged += 1,
@@ -237,23 +256,31 @@ fn import_file(
     Ok(())
 }
 
-/// Compares the stored lines with a file, and returns whether they are its beginning.
-fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<(), Refusal> {
-    let mut line = Vec::new();
-    let mut trace = opened.log().trace(found.key())?;
+/// Compares the stored lines with a file: they must be its beginning, or it theirs. Returns whether
+/// the last stored line has got a newline in the file.
+fn compare(opened: &Opened, found: &Found, lines: &mut Lines<File>) -> Result<bool, Refusal> {
+    let (mut line, mut got_newline) = (Vec::new(), false);
+    let mut trace = opened.log().trace(&found.run)?;
     while let Some(record) = trace.next_view() {
         let record = record?;
+        let was_unterminated = record.kind() == Some(UNTERMINATED);
+        if was_unterminated && record.payload().is_empty() {
+            got_newline = false;
+            continue;
+        }
         line.clear();
         let Some(ending) = lines.read_onto(&mut line)? else {
             // The run got more records after the import.
-            return Ok(());
+            return Ok(false);
         };
-        let was_unterminated = record.kind() == Some(UNTERMINATED);
-        if record.payload() != line || was_unterminated != (ending == Ending::EndOfFile) {
+        // The original ends a torn line by a newline before it goes on.
+        let is_same = was_unterminated || ending == Ending::Newline;
+        if record.payload() != line || !is_same {
             return Err(Refusal::Differs { line: lines.number() });
         }
+        got_newline = was_unterminated && ending == Ending::Newline;
     }
-    Ok(())
+    Ok(got_newline)
 }
 
 /// The rest of a file.
@@ -324,19 +351,48 @@ fn make_folder(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-fn make_file(root: &Folder, (folder, stem): &(String, String)) -> Result<File, Refusal> {
-    match root.make_folder(folder)?.make_file(&format!("{stem}.jsonl")) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refusal::AlreadyThere),
-        made => Ok(made?),
+fn already_there(error: io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Refusal::AlreadyThere,
+        _ => error.into(),
     }
 }
 
+/// Whether no other file can be written either.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Returns once the names in these folders survive power loss.
+fn sync_all(root: &Folder, folders: &HashSet<String>) -> io::Result<()> {
+    for name in folders {
+        // If it could not be made, that was reported.
+        if let Ok(folder) = root.folder(name.as_ref()) {
+            folder.sync()?;
+        }
+    }
+    root.sync()
+}
+
 impl Opened {
-    /// Writes a run into a file; returns its lines, and how many are missing.
-    fn export(&self, found: &Found, file: File) -> Result<(u64, u64), Refusal> {
+    /// Writes a run into a file of its own; returns its lines, and how many are missing.
+    fn export(
+        &self,
+        found: &Found,
+        root: &Folder,
+        (folder, stem): &(String, String),
+    ) -> Result<(u64, u64), Refusal> {
+        let made = root.make_folder(folder)?.make_file(&format!("{stem}.jsonl"));
+        let new = made.map_err(already_there)?;
+        let written = self.export_into(found, new.as_file())?;
+        new.publish().map_err(already_there)?;
+        Ok(written)
+    }
+
+    fn export_into(&self, found: &Found, file: &File) -> Result<(u64, u64), Refusal> {
         let mut file = BufWriter::new(file);
         let (mut lines, mut damaged, mut is_open) = (0, 0, false);
-        let mut trace = self.log().trace(found.key())?.range(Seq(0)..)?;
+        let mut trace = self.log().trace(&found.run)?.range(Seq(0)..)?;
         while let Some(record) = trace.next_view() {
             let record = match record {
                 Ok(record) => record,
@@ -349,12 +405,17 @@ impl Opened {
             if is_open {
                 file.write_all(b"\n")?;
             }
-            file.write_all(record.payload())?;
-            is_open = record.kind() == Some(UNTERMINATED);
-            if !is_open {
+            if record.kind() == Some(UNTERMINATED) {
+                is_open = !record.payload().is_empty();
+                // Without bytes it is the newline of the line before; see `NewLine::of_newline`.
+                lines += u64::from(is_open);
+                file.write_all(record.payload())?;
+            } else {
+                is_open = false;
+                lines += 1;
+                file.write_all(record.payload())?;
                 file.write_all(b"\n")?;
             }
-            lines += 1;
         }
         file.flush()?;
         Ok((lines, damaged))

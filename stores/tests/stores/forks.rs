@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use runlog_stores::checkpoints::{AsyncCheckpointer, Checkpointer, TenantId, ThreadKey};
+use runlog_stores::run_store::{RetentionConfig, RunStore};
 use runlog_stores::sessions::{EngineSessionStore, SessionStore};
 
+use super::run_store_world::{NOW, started};
 use super::support::{block_on, in_memory};
 
 unsafe extern "C" {
@@ -73,6 +75,19 @@ fn drop_watched(sessions: EngineSessionStore, session: &serde_json::Value) {
     assert!(task.1.load(Ordering::SeqCst) && both.1.try_next().is_some());
 }
 
+/// A child neither waits for the log of a folder that its parent has open, nor gets it.
+fn drop_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || RunStore::new(folder.path().join("runs"), RetentionConfig::default());
+    let start = |store: &RunStore, run| store.write_started(&started("a", run, NOW));
+    let store = open();
+    start(&store, "r1").unwrap();
+    let both = (store.log().unwrap(), store);
+    drop_in_child(&both, |(_, store)| start(store, "r2").is_err() && start(&open(), "r3").is_err());
+    start(&open(), "r4").unwrap();
+    assert_eq!(both.1.list_runs("a").len(), 2);
+}
+
 /// Not a test of its own: the process that forks.
 #[test]
 fn parent() {
@@ -96,6 +111,7 @@ fn parent() {
     assert!(block_on(states.prune(&key, Some(1), None)).is_ok());
     drop_in_child(&states, |states| block_on(states.prune(&key, Some(1), None)).is_err());
     put(2);
+    drop_folder();
     println!("all forked");
 }
 

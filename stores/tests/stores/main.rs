@@ -12,6 +12,7 @@ mod pages;
 mod refusals;
 mod run_store;
 mod run_store_crash;
+mod run_store_export;
 mod run_store_folder;
 mod run_store_input;
 mod run_store_later;

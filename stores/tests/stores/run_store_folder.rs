@@ -102,17 +102,20 @@ fn many_threads_open_write_and_close_the_same_folder_and_nothing_is_lost() {
         for writer in 0..4 {
             let root = &root;
             scope.spawn(move || {
-                for number in 0..8 {
-                    // The last of those that are there closes the file each time.
+                for number in 0..40 {
+                    // The last of those that are there closes the file each time, and so does the
+                    // last that kept its log.
                     let run = format!("{writer}-{number}");
+                    let kept = (number % 2 == 1).then(|| store(root).log().unwrap());
                     store(root).append_turns("a", &run, &[turn(number, "p")]).unwrap();
+                    drop(kept);
                 }
             });
         }
     });
     let store = store(&root);
     for writer in 0..4 {
-        for number in 0..8 {
+        for number in 0..40 {
             assert_eq!(store.get_run_trace(&format!("{writer}-{number}")).unwrap().len(), 1);
         }
     }
@@ -129,6 +132,36 @@ fn lines_that_are_being_read_keep_the_store_open() {
     assert_eq!(lines.by_ref().count(), 2);
     drop(lines);
     assert_eq!(store(&root).get_run_trace("r").unwrap().len(), 3);
+}
+
+#[test]
+fn a_log_that_outlives_the_stores_of_its_folder_is_that_of_the_next_ones() {
+    let (_folder, root) = folder();
+    let log = store(&root).log().unwrap();
+    store(&root).write_started(&started("a", "r", NOW)).unwrap();
+    assert_eq!(ids(&store(&root), "a"), ["r"]);
+    assert_eq!(store(&root).try_list_runs("a").unwrap().len(), 1);
+    assert_eq!(log.run(("a", "r")).unwrap().records, 1);
+    assert_eq!(ids(&RunStore::on(log.clone(), RetentionConfig::default()), "a"), ["r"]);
+    // A writer has it as well.
+    let writer = log.start_run("raw", "raw", b"meta").unwrap();
+    drop(log);
+    store(&root).append_turns("a", "r", &[turn(0, "p")]).unwrap();
+    assert_eq!(store(&root).adopt_orphans(), 1);
+    let file = root.join("runs.runlog");
+    assert!(matches!(Options::new().open(&file), Err(runlog::Error::Busy { .. })));
+    drop(writer);
+    Options::new().open(&file).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_log_that_was_closed_is_not_that_of_the_next_stores_however_long_it_is_kept() {
+    let (_folder, root) = folder();
+    store(&root).write_started(&started("a", "r", NOW)).unwrap();
+    let kept = store(&root).log().unwrap();
+    kept.clone().close().unwrap();
+    assert_eq!(ids(&store(&root), "a"), ["r"]);
+    assert!(matches!(kept.run("r"), Err(runlog::Error::Closed)));
 }
 
 #[test]

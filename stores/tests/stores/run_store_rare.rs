@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use runlog::storage::MemoryStorage;
-use runlog::{Metadata, RunLog, Timestamp};
+use runlog::{Allow, Metadata, Outcome, Rule, RunLog, Timestamp};
 use runlog_sim::SimClock;
-use runlog_stores::run_store::{OutcomeStatus, RetentionConfig, RunStatus, RunStore};
+use runlog_stores::run_store::{
+    OutcomeStatus, RetentionConfig, RunStatus, RunStore, RunStoreError,
+};
 
 use super::run_store_world::{NOW, ended, options, outcome, started, success, turn};
 use super::support::haunted::{Ask, Haunted};
@@ -121,6 +123,44 @@ fn a_run_that_is_deleted_while_it_is_started_or_ended_again_counts_as_deleted() 
             disk.before(Ask::Read, number, move || drop(log.delete_run(("a", "r"))));
             again(&store).unwrap_or_else(|error| panic!("read {number}: {error}"));
             assert!(disk.is_over());
+        }
+    }
+}
+
+#[test]
+fn no_record_goes_into_a_run_of_another_program_that_has_its_ids_now() {
+    type Remove = fn(&RunLog);
+    let removes: [Remove; 3] = [
+        |log| _ = log.delete_run(("a", "r")).unwrap(),
+        |log| _ = log.erase_run(("a", "r")).unwrap(),
+        |log| _ = log.evict(&[(("a", "r").into(), Rule::Age)]).unwrap(),
+    ];
+    for remove in removes {
+        let (log, store) = store(&Arc::new(MemoryStorage::new()));
+        store.append_turns("a", "r", &[turn(0, "p")]).unwrap();
+        for _ in 0..2 {
+            drop(log.end_run("a", "r", &Outcome::completed(), Allow::nothing()).unwrap());
+            remove(&log);
+            let other = log.start_run("a", "r", b"of another program").unwrap();
+            for _ in 0..2 {
+                for refused in [
+                    store.append_turns("a", "r", &[turn(1, "p")]),
+                    store.write_started(&started("a", "r", NOW)),
+                    store.write_ended(&ended("a", "r", NOW, success())),
+                ] {
+                    let refused = refused.expect_err("it is not shown, so it must not be told");
+                    assert!(matches!(
+                        RunStoreError::of(&refused),
+                        Some(RunStoreError::Foreign { .. })
+                    ));
+                }
+                assert_eq!(log.run("r").unwrap().records, 0);
+                drop(other.end(&Outcome::completed()).unwrap());
+            }
+            // And once it is gone, the ids are free.
+            remove(&log);
+            store.append_turns("a", "r", &[turn(2, "p")]).unwrap();
+            assert_eq!(store.get_run_trace_for("a", "r").unwrap(), [turn(2, "p")]);
         }
     }
 }

@@ -292,6 +292,85 @@ fn trees_of_any_bytes_come_out_as_they_went_in() {
     }
 }
 
+/// The original ends a torn line by a newline before it goes on, in one write that may be torn too.
+#[test]
+fn files_that_went_on_behind_a_torn_line_are_gone_on_with() {
+    in_lives(|world| {
+        let mut file = line(&RunRecord::Started(started("a", "r", NOW)));
+        file.extend(b"{\"record\":\"turn\",\"ind");
+        let tree = |file: &[u8]| Tree::from([("a/r.jsonl".to_owned(), file.to_vec())]);
+        assert_eq!(import(world, &tree(&file)).new, 1);
+        let next = |index| [b"\n", &line(&turn(index, "p"))[..]].concat();
+        let whole_but_its_newline = line(&turn(3, "p")).trim_ascii_end().to_vec();
+        let pieces = [
+            next(0),
+            b"{\"rec".to_vec(),
+            next(1),
+            b"x".to_vec(),
+            b"\n".to_vec(),
+            line(&turn(2, "p")),
+            whole_but_its_newline,
+            next(4),
+            b"y".to_vec(),
+            b"\n".to_vec(),
+            b"z".to_vec(),
+            b"\n\n".to_vec(),
+        ];
+        for (number, piece) in pieces.iter().enumerate() {
+            file.extend(piece);
+            let imported = import(world, &tree(&file));
+            assert!(imported.problems.is_empty(), "piece {number}: {imported:?}");
+            assert_eq!(imported.continued, 1, "piece {number}: {imported:?}");
+            assert_eq!(exported(&world.store()), tree(&file), "piece {number}");
+            assert_eq!(import(world, &tree(&file)).unchanged, 1, "piece {number}");
+        }
+        let trace = world.store().try_get_run_trace("r").unwrap().unwrap();
+        assert_eq!(trace.records[1..], [0, 1, 2, 3, 4].map(|index| turn(index, "p")));
+        assert_eq!(trace.damage.len(), 5);
+    });
+}
+
+#[test]
+fn files_that_have_grown_come_out_whole_or_are_named_and_left() {
+    let seed = 0x6709;
+    println!("seed {seed:#x}");
+    let mut random = SplitMix64::new(seed);
+    let pieces: [&[u8]; 6] = [b"\n", b"\n", b"\r\n", b"{\"record\":\"x\"}", b"{", b" "];
+    let (mut grown, mut named) = (0, 0);
+    for _ in 0..80 {
+        let mut file = Vec::new();
+        for _ in 0..random.index(12) {
+            file.extend(pieces[random.index(pieces.len())]);
+        }
+        let mut cuts = [random.index(file.len() + 1), random.index(file.len() + 1), file.len()];
+        cuts.sort_unstable();
+        let world = World::new(super::run_store_world::Life::Killed, Default::default());
+        let mut there: Option<usize> = None;
+        for cut in cuts {
+            let tree = Tree::from([("a/r.jsonl".to_owned(), file[..cut].to_vec())]);
+            let imported = import(&world, &tree);
+            // A line that was there in part has grown in place.
+            let is_torn = there.is_some_and(|there| {
+                there > 0 && cut > there && file[there - 1] != b'\n' && file[there] != b'\n'
+            });
+            assert_eq!(imported.problems.len(), usize::from(is_torn), "{file:?} {cuts:?}");
+            if is_torn {
+                assert!(matches!(imported.problems[0].why, Refusal::Differs { .. }));
+                named += 1;
+            } else {
+                grown += usize::from(there.is_some_and(|there| there < cut));
+                there = Some(cut);
+            }
+            // Each export syncs its files.
+            if cut == file.len() || random.index(4) == 0 {
+                let expected = file[..there.unwrap()].to_vec();
+                assert_eq!(exported(&world.store())["a/r.jsonl"], expected, "{file:?} {cuts:?}");
+            }
+        }
+    }
+    assert!(grown > 20 && named > 10, "{grown} {named}");
+}
+
 #[test]
 fn long_files_and_long_lines_go_in_and_out() {
     in_lives(|world| {

@@ -151,17 +151,24 @@ fn a_waker_prunes_a_thread_that_is_being_pruned() {
 
 #[test]
 fn a_waker_opens_the_folder_of_the_store_that_is_being_dropped() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("runs");
-    let open = |root: &std::path::Path| {
-        RunStore::with_options(root.to_owned(), RetentionConfig::default(), options())
-    };
-    let (store, other) = (open(&root), open(&root));
-    store.write_started(&started("a", "r", NOW)).unwrap();
-    let task = Task::new(&store.log().unwrap(), move || {
-        other.write_started(&started("a", "r2", NOW)).is_ok()
-    });
-    in_time(move || drop(store));
-    task.check();
-    assert_eq!(open(&root).list_runs("a").len(), 2);
+    for keeps_log in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("runs");
+        let open = |root: &std::path::Path| {
+            RunStore::with_options(root.to_owned(), RetentionConfig::default(), options())
+        };
+        let (store, other) = (open(&root), open(&root));
+        store.write_started(&started("a", "r", NOW)).unwrap();
+        let task = Task::new(&store.log().unwrap(), move || {
+            other.write_started(&started("a", "r2", NOW)).is_ok()
+        });
+        // The log may outlive its store.
+        let log = keeps_log.then(|| store.log().unwrap());
+        in_time(move || {
+            drop(store);
+            drop(log);
+        });
+        task.check();
+        assert_eq!(open(&root).list_runs("a").len(), 2);
+    }
 }

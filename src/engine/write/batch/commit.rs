@@ -464,7 +464,8 @@ impl<'a> Planned<'a> {
 
     /// Whether its record does not fit one frame of this many bytes.
     fn is_longer(&self, limit: usize) -> bool {
-        self.record().is_some_and(|record| record.name().len() + record.payload().len() > limit)
+        self.record()
+            .is_some_and(|record| record.record_kind().len() + record.payload().len() > limit)
     }
 
     fn ids_len(&self) -> usize {

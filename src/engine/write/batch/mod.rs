@@ -238,7 +238,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn gives_back(&self, extent_size: ExtentSize) -> bool {
         let len = |write: &Write<'_>| match write {
             Write::Put { value: record, .. } | Write::Append { record, .. } => {
-                frame_len(record.name().len() + record.payload().len())
+                frame_len(record.record_kind().len() + record.payload().len())
             }
             Write::Delete { .. } | Write::Expect { .. } => 0,
         };

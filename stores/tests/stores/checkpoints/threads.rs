@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::support::haunted::{Ask, Haunted};
 
 /// Where the documents of the thread with a number are.
 fn space_of(number: u64) -> String {
@@ -221,4 +222,48 @@ fn putting_pruning_copying_and_deleting_at_once_never_breaks_a_checkpoint() {
     let left = store.list_history(&key("t"), 999).unwrap();
     assert!(store.copy_thread(&key("t"), &key("copy")).is_ok());
     assert_eq!(store.list_history(&key("copy"), 999).unwrap().len(), left.len());
+}
+
+#[test]
+fn a_thread_that_is_deleted_while_it_is_listed_counts_as_there_or_gone_and_never_as_a_part() {
+    let there = || {
+        let (disk, log) = Haunted::new(options());
+        let store = Store::new(&log);
+        for number in 1..=6 {
+            put_large(&store, &key("t"), number, None);
+        }
+        (disk, log, store)
+    };
+    // As a deletion is while its sweep is under way: the head is gone, and the oldest of the rest.
+    let half_deleted = |log: &RunLog| {
+        log.docs().delete("\0checkpoints/7/default/t/default", "t").unwrap();
+        let keys = documents(log, &space_of(1)).into_keys().filter(|key| key.starts_with("c/"));
+        for key in keys.collect::<Vec<_>>().iter().rev().take(3) {
+            log.docs().delete(&space_of(1), key).unwrap();
+        }
+    };
+    let looks: [fn(&Store) -> usize; 2] = [
+        |store| store.list_history(&key("t"), 99).unwrap().len(),
+        |store| match store.copy_thread(&key("t"), &key("copy")) {
+            Ok(copied) => {
+                assert_eq!(steps(store, &key("copy")).len(), copied);
+                copied
+            }
+            Err(CheckpointError::UnknownThread { .. }) => 0,
+            Err(error) => panic!("{error}"),
+        },
+    ];
+    for look in looks {
+        let (disk, _, store) = there();
+        let reads = disk.counted(Ask::Read, || assert_eq!(look(&store), 6));
+        let mut found = Vec::new();
+        for number in 0..reads {
+            let (disk, log, store) = there();
+            disk.before(Ask::Read, number, move || half_deleted(&log));
+            found.push(look(&store));
+            assert!(disk.is_over());
+        }
+        assert!(found.iter().all(|found| [0, 6].contains(found)), "{found:?}");
+        assert!(found.contains(&0), "{found:?}");
+    }
 }

@@ -176,3 +176,49 @@ fn clearing_forgets_nothing_that_happened_after_its_first_deletion() {
         }
     }
 }
+
+#[test]
+fn a_record_counts_as_appended_only_if_the_effect_was_completed_with_that_one() {
+    in_each_life(|log| {
+        for run in ["run", "other"] {
+            drop(log().start_run("agent", run, ()).unwrap());
+        }
+        let with = |claim: &Claim, run, record: NewRecord<'_>| {
+            EffectLedger::new(&log()).complete_with(claim, b"receipt", ("agent", run), &record)
+        };
+        let records = || ["run", "other"].map(|run| log().trace(run).unwrap().count());
+        let paid = NewRecord::new(b"paid").kind("payment");
+        // Completed without a record: by the worker, and by an operator.
+        for key in ["by the worker", "by an operator"] {
+            let claim = begin(&log(), key, "one");
+            let done_by =
+                if key == "by the worker" { claim.clone() } else { unfinished(&log(), key).1 };
+            EffectLedger::new(&log()).complete(&done_by, b"receipt").unwrap();
+            assert!(is_superseded(with(&claim, "run", paid)), "{key}");
+            assert_eq!(records(), [0, 0], "{key}");
+        }
+        let claim = begin(&log(), "with a record", "one");
+        with(&claim, "run", paid).unwrap();
+        // It is the same record, whatever time it has.
+        with(&claim, "run", paid.at(runlog::Timestamp(7))).unwrap();
+        let others = [
+            ("run", NewRecord::new(b"refunded").kind("payment")),
+            ("run", NewRecord::new(b"paid").kind("refund")),
+            ("other", paid),
+        ];
+        for (run, other) in others {
+            assert!(is_superseded(with(&claim, run, other)), "{run}: {other:?}");
+        }
+        assert!(is_superseded(EffectLedger::new(&log()).complete(&claim, b"receipt")));
+        assert_eq!(records(), [1, 0]);
+    });
+}
+
+#[test]
+fn effects_that_earlier_versions_completed_are_completed() {
+    let log = in_memory();
+    let stored = b"{\"state\":\"completed\",\"begun\":7}\nreceipt";
+    log.docs().put("\0effects/default", "a", &NewRecord::new(stored)).unwrap();
+    let found = EffectLedger::new(&log).begin("a", "one").unwrap();
+    assert!(matches!(found, Begin::Completed { result, .. } if result == b"receipt"));
+}
