@@ -13,18 +13,21 @@
 //!
 //! So a run in progress is always what its file was, to the byte.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 
 use runlog::{Allow, Outcome, RunStatus, RunSummary, Timestamp, Trace};
 use runlog_stores::json_lines::{Ending, UNTERMINATED};
 
+use crate::formats::envelope::ENVELOPE;
 use crate::formats::origin::Origin;
 use crate::formats::{Format, Layout};
 
 use super::batch::{Batch, Target};
 use super::file::{Done, FileError, How, Imported, Importer, outcome};
 use super::input::Input;
-use super::reading::{Mark, Options, Reading, is_of_line};
+use super::place::Opened;
+use super::reading::{Mark, Options, Reading, digest_of, is_of_line};
 use super::tree::Source;
 
 /// How a run and its file compare.
@@ -216,6 +219,44 @@ impl Importer<'_> {
 
     fn status_of(&self, reading: &Reading) -> Option<RunStatus> {
         reading.seen.end.map(crate::formats::line::End::status).or(self.end)
+    }
+
+    /// Whether a run is that of a file which has its ids: whether the file begins with its records.
+    pub(crate) fn is_run_of(&self, source: &Source, origin: &Origin) -> Result<bool, FileError> {
+        let (file, metadata) = source.place.file(&mut Opened::default())?;
+        let len = metadata.len();
+        let summary = self.log.run(source.ids())?;
+        if origin.layout != Layout::Lines {
+            return Ok(origin.bytes == Some(len) && origin.digest == Some(digest_of(file)?));
+        }
+        if summary.records == 0 && origin.path.is_some() {
+            return Ok(len == 0);
+        }
+        if origin.bytes.is_some_and(|bytes| bytes > len) || !self.has_first(source, &file)? {
+            return Ok(false);
+        }
+        let is_text = origin.format == Some(Format::Text);
+        let options = Options { is_text, holds_tail: self.follows };
+        let mut reading = Reading::open(Input::new(file, &metadata)?, options)?;
+        let has_more = match self.compare(source, &summary, origin, &mut reading, &|_| {})? {
+            Compared::Beginning => reading.line_onto(&mut Vec::new())?.is_some(),
+            Compared::Completed => true,
+            Compared::Unfinished => false,
+            Compared::Differs(_) => return Ok(false),
+        };
+        // Of a file that is still there, no other one is how it goes on.
+        let is_there = |path: &String| fs::exists(path).unwrap_or(true);
+        Ok(!(has_more && origin.path.as_ref().is_some_and(is_there)))
+    }
+
+    /// Whether a file begins with the first record of a run. Most that do not differ here.
+    fn has_first(&self, source: &Source, file: &File) -> Result<bool, FileError> {
+        let Some(first) = self.log.trace(source.ids())?.next().transpose()? else {
+            return Ok(true);
+        };
+        let mut begins = vec![0; first.payload().len()];
+        let is_read = file.read_exact_at(&mut begins, 0).is_ok();
+        Ok(first.kind() == Some(ENVELOPE) || is_read && begins == first.payload())
     }
 
     /// Whether the stored records are the first lines of the file. What the lines say is read in

@@ -1,6 +1,7 @@
 //! `runlog import`: files become runs, their lines or steps records.
 //!
-//! - [`tree`]: which files the paths mean, and whose runs they are.
+//! - [`tree`]: which files the paths mean, and which ids their runs may have.
+//! - [`whose`]: which run is a file's.
 //! - [`place`]: files and folders, opened so that no link is followed.
 //! - [`input`]: the bytes of a file.
 //! - [`round`]: a round over the files that changed.
@@ -41,6 +42,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod whose;
 
 use std::path::Path;
 use std::thread;

@@ -1,7 +1,7 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use runlog::Timestamp;
@@ -274,6 +274,18 @@ fn before(file: &File, offset: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset - len as u64)?;
     Ok(bytes)
+}
+
+/// The same of a file, as it is by now.
+pub(crate) fn digest_of(mut file: File) -> io::Result<String> {
+    let (mut hash, mut some) = (Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        let len = file.read(&mut some)?;
+        if len == 0 {
+            return Ok(digest_text(&hash.finalize()));
+        }
+        hash.update(some.get(..len).unwrap_or_default());
+    }
 }
 
 /// `sha256:` and the digits that `sha256sum` prints.

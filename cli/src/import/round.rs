@@ -12,7 +12,8 @@ use super::crew::{self, Job, Teller};
 use super::file::{Done, FileError, How, Importer};
 use super::reading::Mark;
 use super::report::Reporter;
-use super::tree::{Found, Names, Source};
+use super::tree::{Found, Source};
+use super::whose::Names;
 
 /// What is known of the files from the rounds before.
 #[derive(Debug, Default)]
@@ -103,23 +104,36 @@ impl Rounds {
         importer: &Importer<'_>,
         sources: Vec<Source>,
     ) -> Result<Vec<(PathBuf, Option<Stamp>)>, Failure> {
-        let mut changed = Vec::new();
-        for mut source in sources {
+        let (mut changed, mut new) = (Vec::new(), Vec::new());
+        for source in sources {
             let path = source.place.path();
             // Before the file is read, so that what is written meanwhile is seen next time.
             let stamp = if importer.follows { stamp(&path) } else { None };
-            if let Some(watched) = self.files.get(&path) {
-                if stamp.is_some() && watched.stamp == stamp {
-                    continue;
-                }
-            } else {
-                self.names.choose(importer.log, &mut source)?;
-                let watched = Watched { source, stamp: None, mark: None, told: None };
-                self.files.insert(path.clone(), watched);
+            match self.files.get(&path) {
+                Some(watched) if stamp.is_some() && watched.stamp == stamp => continue,
+                Some(_) => {}
+                None => new.push(source),
             }
             changed.push((path, stamp));
         }
+        self.add(importer, new)?;
         Ok(changed)
+    }
+
+    /// Chooses the runs of files that are new.
+    fn add(&mut self, importer: &Importer<'_>, new: Vec<Source>) -> Result<(), Failure> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let known = self.files.values().map(|watched| &watched.source);
+        let present = known.chain(&new).map(Source::absolute_path).collect();
+        for mut source in new {
+            self.names.choose(importer, &mut source, &present)?;
+            let path = source.place.path();
+            let watched = Watched { source, stamp: None, mark: None, told: None };
+            self.files.insert(path, watched);
+        }
+        Ok(())
     }
 }
 
