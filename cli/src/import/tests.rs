@@ -224,3 +224,55 @@ fn a_followed_document_is_imported_when_it_is_whole() {
     place.round(&mut rounds, true);
     assert_eq!(place.told("r").records.len(), 4);
 }
+
+/// Goal: what a program keeps that follows files is bounded by the files that are there.
+#[test]
+fn files_that_are_gone_are_forgotten() {
+    let place = Place::new();
+    let mut rounds = Rounds::default();
+    for name in ["gone.jsonl", "gone/gone.jsonl", "gone.json", "stays.jsonl"] {
+        place.write(name, "{\"a\":\n".repeat(2000).as_bytes());
+    }
+    std::os::unix::fs::symlink("gone.jsonl", place.logs().join("gone-link")).expect("a link");
+    place.write("gone.json", b"{");
+    place.round(&mut rounds, true);
+    assert!(format!("{rounds:?}").contains("gone"));
+    for name in ["gone.jsonl", "gone/gone.jsonl", "gone.json", "gone-link"] {
+        fs::remove_file(place.logs().join(name)).expect("removed");
+    }
+    place.round(&mut rounds, true);
+    let kept = format!("{rounds:?}");
+    assert!(kept.contains("stays") && !kept.contains("gone"), "{kept}");
+    // Of what was read, a digest is enough.
+    assert!(kept.len() < 4096, "{} bytes", kept.len());
+}
+
+#[test]
+fn a_followed_file_that_moved_keeps_its_run_and_a_new_one_of_its_name_gets_another() {
+    let place = Place::new();
+    let mut rounds = Rounds::default();
+    place.write("1/x.jsonl", b"{\"a\":1}\n");
+    place.round(&mut rounds, true);
+    fs::rename(place.logs().join("1"), place.logs().join("2")).expect("renamed");
+    place.write("2/x.jsonl", b"{\"a\":1}\n{\"a\":2}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 2);
+    // It is gone, and another one comes: in the same round, and in a later one.
+    fs::remove_dir_all(place.logs().join("2")).expect("removed");
+    place.write("3/x.jsonl", b"{\"b\":1}\n");
+    place.round(&mut rounds, true);
+    fs::remove_dir_all(place.logs().join("3")).expect("removed");
+    place.round(&mut rounds, true);
+    place.write("0/x.jsonl", b"{\"c\":1}\n{\"c\":2}\n{\"c\":3}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 2);
+    assert_eq!(place.told("x.jsonl").records.len(), 1);
+    assert_eq!(place.told("0/x.jsonl").records.len(), 3);
+    // They come back, and each has its own.
+    place.write("2/x.jsonl", b"{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n");
+    place.write("3/x.jsonl", b"{\"b\":1}\n{\"b\":2}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 3);
+    assert_eq!(place.told("x.jsonl").records.len(), 2);
+    assert_eq!(place.told("0/x.jsonl").records.len(), 3);
+}

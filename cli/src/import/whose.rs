@@ -107,6 +107,11 @@ impl Names {
         }
         Ok(new.unwrap_or_else(|| (source.run.clone(), false)))
     }
+
+    /// The file is gone.
+    pub(crate) fn release(&mut self, source: &Source) {
+        self.taken.remove(&(source.agent.clone(), source.run.clone()));
+    }
 }
 
 /// All run ids that a file may have, in the order in which it would have them.
