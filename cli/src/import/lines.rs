@@ -16,13 +16,14 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
-use runlog::{Allow, Outcome, RunStatus, RunSummary, Timestamp, Trace};
+use runlog::{Allow, Outcome, RunStatus, RunSummary, RunWriter, Timestamp, Trace};
 use runlog_stores::json_lines::{Ending, UNTERMINATED};
 
 use crate::formats::envelope::ENVELOPE;
 use crate::formats::origin::Origin;
 use crate::formats::{Format, Layout};
 
+use super::anew::Anew;
 use super::batch::{Batch, Target};
 use super::file::{Done, FileError, How, Imported, Importer, outcome};
 use super::input::Input;
@@ -57,7 +58,7 @@ impl Importer<'_> {
         let how = match self.existing(source)? {
             None if self.follows && reading.survey.lines == 0 => return Ok(Done::Waits),
             None => {
-                self.add(source, format, &mut reading, progress)?;
+                self.add(source, format, None, &mut reading, progress)?;
                 How::Imported
             }
             Some((summary, origin)) => {
@@ -101,11 +102,12 @@ impl Importer<'_> {
         self.done(source, mark.format(), How::Continued, reading).map(|done| Some(Done::Run(done)))
     }
 
-    /// Imports a file as a new run.
+    /// Imports a file as a new run, or in the place of its run.
     fn add(
         &self,
         source: &Source,
         format: Format,
+        anew: Option<Anew<'_>>,
         reading: &mut Reading,
         progress: &dyn Fn(u64),
     ) -> Result<(), FileError> {
@@ -123,10 +125,14 @@ impl Importer<'_> {
             records: Some(survey.lines),
             join: String::new(),
         };
-        self.start(source, &origin, start, |run| {
+        let fill = |run: &RunWriter| {
             append(Target::Started(run), reading, &mut batch, start, progress)?;
             self.ends_as(reading).map_or(Ok(()), |end| Ok(run.end(&end).map(drop)?))
-        })
+        };
+        match anew {
+            None => self.start(source.ids(), &origin.to_json(), start, fill),
+            Some(anew) => self.replace(anew, &origin, start, fill),
+        }
     }
 
     /// Compares a run with its file and appends what is missing.
@@ -147,7 +153,8 @@ impl Importer<'_> {
                 Compared::Unfinished => return Ok(How::AlreadyThere),
                 // What a user ended stays; what the file ended goes on with it.
                 Compared::Completed if !summary.status.is_ended() || reading.seen.end.is_some() => {
-                    return self.anew(source, format, summary, reading, progress);
+                    let anew = Anew { old: summary, may_lose: false };
+                    return self.anew(source, format, anew, reading, progress);
                 }
                 Compared::Completed => Some(reading.seen.lines),
                 Compared::Differs(line) => Some(line),
@@ -156,7 +163,8 @@ impl Importer<'_> {
             None
         };
         if self.replace {
-            return self.anew(source, format, summary, reading, progress);
+            let anew = Anew { old: summary, may_lose: true };
+            return self.anew(source, format, anew, reading, progress);
         }
         Err(Self::differs(source, line))
     }
@@ -180,7 +188,8 @@ impl Importer<'_> {
         let starts_elsewhere = !had_time && reading.seen.first_time.is_some();
         let is_anew = if has_ended { said_its_end } else { starts_elsewhere };
         if has_more && is_anew {
-            return self.anew(source, format, summary, reading, progress);
+            let anew = Anew { old: summary, may_lose: false };
+            return self.anew(source, format, anew, reading, progress);
         }
         let to = self.target(source, Allow::nothing().after_end(has_ended));
         append(to, reading, &mut batch, summary.started_at, progress)?;
@@ -196,19 +205,18 @@ impl Importer<'_> {
         &self,
         source: &Source,
         format: Format,
-        summary: &RunSummary,
+        anew: Anew<'_>,
         reading: &mut Reading,
         progress: &dyn Fn(u64),
     ) -> Result<How, FileError> {
-        self.replace(source, summary)?;
         reading.rewind()?;
-        self.add(source, format, reading, progress)?;
+        self.add(source, format, Some(anew), reading, progress)?;
         Ok(How::Replaced)
     }
 
     /// Ends the run if its lines say so, or the user does.
     fn end(&self, source: &Source, reading: &Reading) -> Result<(), FileError> {
-        self.ends_as(reading).map_or(Ok(()), |end| self.end_run(source, &end))
+        self.ends_as(reading).map_or(Ok(()), |end| self.end_run(source.ids(), &end))
     }
 
     /// How the run ends, if its lines say so, or the user does.
