@@ -13,9 +13,9 @@ use super::{Format, Layout};
 /// Imports of the first versions said no more than the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The name of the file. The same name is the same run, wherever the file lies.
+    /// The name of the file.
     pub imported_from: String,
-    /// Where it lay.
+    /// Where it lay: the run is that of this file, or of one of the same name that it moved to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Its format, if it was known then.

@@ -12,6 +12,7 @@ mod otlp;
 mod report;
 mod tree;
 
+use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -97,7 +98,7 @@ pub(crate) fn run(path: &Path, args: &ExportArgs, out: &mut Output) -> Result<Ex
     Files { log: &log, tree, format, reporter }.export(args)
 }
 
-/// Calls `each` with each run that the arguments ask for, the oldest first.
+/// Calls `each` once with each run that the arguments ask for: those of all runs the oldest first.
 fn each_run(
     log: &Reader,
     args: &ExportArgs,
@@ -107,7 +108,9 @@ fn each_run(
     if !args.runs.is_empty() {
         // All of them first: one that is missing is an error before any output.
         let find = |run: &String| find::run(log, &filters.named(run));
-        let runs = args.runs.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let mut runs = args.runs.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let mut seen = HashSet::new();
+        runs.retain(|run| seen.insert(run.number()));
         let is_wanted =
             |run: &&RunSummary| filters.takes(run) && filters.takes_time(run.started_at);
         return runs.iter().filter(is_wanted).try_for_each(each);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{Cursor, Read as _};
 use std::ops::Range;
 
-use runlog::{ContentType, RunSummary, RunWriter, Timestamp};
+use runlog::{ContentType, Outcome, RunSummary, RunWriter, Timestamp};
 use serde_json::Value;
 
 use crate::formats::documents::split::{Shallow, Step, steps};
@@ -16,6 +16,7 @@ use crate::formats::probe::{MAX_DOCUMENT, ends, json};
 use crate::formats::{Format, PART};
 use crate::store::MAX_RECORD;
 
+use super::anew::Anew;
 use super::batch::{Batch, Target};
 use super::file::{Done, FileError, How, Imported, Importer, outcome};
 use super::reading::digest;
@@ -231,15 +232,13 @@ impl Importer<'_> {
             records: Some(file.records),
             join: file.join.clone(),
         };
-        let mut how = How::Imported;
-        if let Some((summary, stored)) = self.existing(source)? {
+        let (mut how, existing) = (How::Imported, self.existing(source)?);
+        let mut anew = None;
+        if let Some((summary, stored)) = &existing {
             let is_same = stored.digest == origin.digest && stored.layout == origin.layout;
             if is_same && stored.records == Some(summary.records) {
-                how = if self.end_whole(file, &summary)? {
-                    How::Continued
-                } else {
-                    How::AlreadyThere
-                };
+                how =
+                    if self.end_whole(file, summary)? { How::Continued } else { How::AlreadyThere };
                 return self.told(file, how);
             }
             // An import that was cut short left a run in progress with a part of the same file.
@@ -247,31 +246,35 @@ impl Importer<'_> {
             if !was_cut && !self.replace {
                 return Err(Self::differs(source, None));
             }
-            self.replace(source, &summary)?;
+            anew = Some(Anew { old: summary, may_lose: true });
             how = if was_cut { How::Imported } else { How::Replaced };
         }
         let at = file.course.started.or(file.first).unwrap_or(file.modified);
-        self.start(source, &origin, at, |run| {
+        let add = |run: &RunWriter| {
             let mut feed = Feed { run, batch: Batch::default(), at, progress };
             feed_it(&mut feed)?;
-            feed.flush()
-        })?;
-        let summary = self.log.run(source.ids())?;
-        self.end_whole(file, &summary)?;
+            feed.flush()?;
+            let end = self.end_of(file, &self.log.run(run)?);
+            end.map_or(Ok(()), |end| Ok(run.end(&end).map(drop)?))
+        };
+        match anew {
+            None => self.start(source.ids(), &origin.to_json(), at, add)?,
+            Some(anew) => self.replace(anew, &origin, at, add)?,
+        }
         self.told(file, how)
     }
 
-    /// Ends the run if its document says so, or the user does.
+    /// How a run ends that has not ended, if its document says so, or the user does.
+    fn end_of(&self, file: &Whole<'_>, summary: &RunSummary) -> Option<Outcome> {
+        let status = file.course.end.map(crate::formats::line::End::status).or(self.end)?;
+        let at = file.course.ended.unwrap_or(summary.last_at);
+        (!summary.status.is_ended()).then(|| outcome(status, at))
+    }
+
+    /// Ends such a run.
     fn end_whole(&self, file: &Whole<'_>, summary: &RunSummary) -> Result<bool, FileError> {
-        let status = file.course.end.map(crate::formats::line::End::status).or(self.end);
-        match status {
-            Some(status) if !summary.status.is_ended() => {
-                let at = file.course.ended.unwrap_or(summary.last_at);
-                self.end_run(file.source, &outcome(status, at))?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        let end = self.end_of(file, summary);
+        end.map_or(Ok(false), |end| self.end_run(file.source.ids(), &end).map(|()| true))
     }
 
     fn told(&self, file: &Whole<'_>, how: How) -> Result<Done, FileError> {

@@ -96,6 +96,12 @@ pub(crate) enum Refusal {
         agent: String,
         run: String,
     },
+    /// What was to take the place of a run waits for it.
+    Stays {
+        agent: String,
+        run: String,
+        stand_in: String,
+    },
     /// The run would have to be imported anew, and is held.
     Held {
         agent: String,
@@ -133,6 +139,11 @@ impl fmt::Display for Refusal {
                 f,
                 "run {run:?} of agent {agent:?} is held; release it, so that the file can be \
                  imported anew in its place"
+            ),
+            Self::Stays { agent, run, stand_in } => write!(
+                f,
+                "run {run:?} of agent {agent:?} is held, or changed since it was to be imported \
+                 anew; what was to take its place waits for it as the run {stand_in}, which is held"
             ),
             Self::Store(error) => f.write_str(&with_sources(error)),
         }
@@ -238,42 +249,42 @@ impl Importer<'_> {
     /// Starts a run and fills it. Where the store refuses a record, the run is taken out again.
     pub(crate) fn start(
         &self,
-        source: &Source,
-        origin: &Origin,
+        (agent, run): (&str, &str),
+        metadata: &str,
         at: Timestamp,
         fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
     ) -> Result<(), FileError> {
-        let metadata = origin.to_json();
         let start = Metadata::json(metadata.as_bytes()).at(at).durability(Durability::Process);
-        let filled = fill(&self.log.start_run(&source.agent, &source.run, start)?);
+        let writer = self.log.start_run(agent, run, start)?;
+        if writer.was_found() {
+            // It has records, which would be there twice.
+            let (agent, run) = (agent.to_owned(), run.to_owned());
+            return Err(Refusal::Foreign { agent, run }.into());
+        }
+        let filled = fill(&writer);
         if let Err(FileError::File(_)) = &filled {
-            self.remove(source)?;
+            self.remove(&self.log.run(&writer)?)?;
         }
         filled
     }
 
-    /// Takes a run out, so that its file can be imported anew.
-    pub(crate) fn replace(&self, source: &Source, summary: &RunSummary) -> Result<(), FileError> {
-        if summary.held {
-            let (agent, run) = (source.agent.clone(), source.run.clone());
-            return Err(Refusal::Held { agent, run }.into());
-        }
-        self.remove(source)
-    }
-
-    fn remove(&self, source: &Source) -> Result<(), FileError> {
-        let (agent, run) = source.ids();
+    /// Takes a run out.
+    pub(crate) fn remove(&self, run: &RunSummary) -> Result<(), FileError> {
         // Only ended runs can be deleted.
-        if !self.log.run((agent, run))?.status.is_ended() {
-            self.end_run(source, &outcome(RunStatus::Interrupted, self.log.now()))?;
+        if !self.log.run(run)?.status.is_ended() {
+            let ids = (run.agent.as_str(), run.run.as_str());
+            self.end_run(ids, &outcome(RunStatus::Interrupted, self.log.now()))?;
         }
-        self.log.delete_run((agent, run))?;
+        self.log.delete_run(run)?;
         Ok(())
     }
 
     /// Ends a run.
-    pub(crate) fn end_run(&self, source: &Source, outcome: &Outcome) -> Result<(), FileError> {
-        let (agent, run) = source.ids();
+    pub(crate) fn end_run(
+        &self,
+        (agent, run): (&str, &str),
+        outcome: &Outcome,
+    ) -> Result<(), FileError> {
         let _ = self.log.end_run(agent, run, outcome, Allow::nothing())?;
         Ok(())
     }

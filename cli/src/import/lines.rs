@@ -13,18 +13,22 @@
 //!
 //! So a run in progress is always what its file was, to the byte.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 
-use runlog::{Allow, Outcome, RunStatus, RunSummary, Timestamp, Trace};
+use runlog::{Allow, Outcome, RunStatus, RunSummary, RunWriter, Timestamp, Trace};
 use runlog_stores::json_lines::{Ending, UNTERMINATED};
 
+use crate::formats::envelope::ENVELOPE;
 use crate::formats::origin::Origin;
 use crate::formats::{Format, Layout};
 
+use super::anew::Anew;
 use super::batch::{Batch, Target};
 use super::file::{Done, FileError, How, Imported, Importer, outcome};
 use super::input::Input;
-use super::reading::{Mark, Options, Reading, is_of_line};
+use super::place::Opened;
+use super::reading::{Mark, Options, Reading, digest_of, is_of_line};
 use super::tree::Source;
 
 /// How a run and its file compare.
@@ -54,7 +58,7 @@ impl Importer<'_> {
         let how = match self.existing(source)? {
             None if self.follows && reading.survey.lines == 0 => return Ok(Done::Waits),
             None => {
-                self.add(source, format, &mut reading, progress)?;
+                self.add(source, format, None, &mut reading, progress)?;
                 How::Imported
             }
             Some((summary, origin)) => {
@@ -98,11 +102,12 @@ impl Importer<'_> {
         self.done(source, mark.format(), How::Continued, reading).map(|done| Some(Done::Run(done)))
     }
 
-    /// Imports a file as a new run.
+    /// Imports a file as a new run, or in the place of its run.
     fn add(
         &self,
         source: &Source,
         format: Format,
+        anew: Option<Anew<'_>>,
         reading: &mut Reading,
         progress: &dyn Fn(u64),
     ) -> Result<(), FileError> {
@@ -120,10 +125,14 @@ impl Importer<'_> {
             records: Some(survey.lines),
             join: String::new(),
         };
-        self.start(source, &origin, start, |run| {
+        let fill = |run: &RunWriter| {
             append(Target::Started(run), reading, &mut batch, start, progress)?;
             self.ends_as(reading).map_or(Ok(()), |end| Ok(run.end(&end).map(drop)?))
-        })
+        };
+        match anew {
+            None => self.start(source.ids(), &origin.to_json(), start, fill),
+            Some(anew) => self.replace(anew, &origin, start, fill),
+        }
     }
 
     /// Compares a run with its file and appends what is missing.
@@ -144,7 +153,8 @@ impl Importer<'_> {
                 Compared::Unfinished => return Ok(How::AlreadyThere),
                 // What a user ended stays; what the file ended goes on with it.
                 Compared::Completed if !summary.status.is_ended() || reading.seen.end.is_some() => {
-                    return self.anew(source, format, summary, reading, progress);
+                    let anew = Anew { old: summary, may_lose: false };
+                    return self.anew(source, format, anew, reading, progress);
                 }
                 Compared::Completed => Some(reading.seen.lines),
                 Compared::Differs(line) => Some(line),
@@ -153,7 +163,8 @@ impl Importer<'_> {
             None
         };
         if self.replace {
-            return self.anew(source, format, summary, reading, progress);
+            let anew = Anew { old: summary, may_lose: true };
+            return self.anew(source, format, anew, reading, progress);
         }
         Err(Self::differs(source, line))
     }
@@ -177,7 +188,8 @@ impl Importer<'_> {
         let starts_elsewhere = !had_time && reading.seen.first_time.is_some();
         let is_anew = if has_ended { said_its_end } else { starts_elsewhere };
         if has_more && is_anew {
-            return self.anew(source, format, summary, reading, progress);
+            let anew = Anew { old: summary, may_lose: false };
+            return self.anew(source, format, anew, reading, progress);
         }
         let to = self.target(source, Allow::nothing().after_end(has_ended));
         append(to, reading, &mut batch, summary.started_at, progress)?;
@@ -193,19 +205,18 @@ impl Importer<'_> {
         &self,
         source: &Source,
         format: Format,
-        summary: &RunSummary,
+        anew: Anew<'_>,
         reading: &mut Reading,
         progress: &dyn Fn(u64),
     ) -> Result<How, FileError> {
-        self.replace(source, summary)?;
         reading.rewind()?;
-        self.add(source, format, reading, progress)?;
+        self.add(source, format, Some(anew), reading, progress)?;
         Ok(How::Replaced)
     }
 
     /// Ends the run if its lines say so, or the user does.
     fn end(&self, source: &Source, reading: &Reading) -> Result<(), FileError> {
-        self.ends_as(reading).map_or(Ok(()), |end| self.end_run(source, &end))
+        self.ends_as(reading).map_or(Ok(()), |end| self.end_run(source.ids(), &end))
     }
 
     /// How the run ends, if its lines say so, or the user does.
@@ -216,6 +227,44 @@ impl Importer<'_> {
 
     fn status_of(&self, reading: &Reading) -> Option<RunStatus> {
         reading.seen.end.map(crate::formats::line::End::status).or(self.end)
+    }
+
+    /// Whether a run is that of a file which has its ids: whether the file begins with its records.
+    pub(crate) fn is_run_of(&self, source: &Source, origin: &Origin) -> Result<bool, FileError> {
+        let (file, metadata) = source.place.file(&mut Opened::default())?;
+        let len = metadata.len();
+        let summary = self.log.run(source.ids())?;
+        if origin.layout != Layout::Lines {
+            return Ok(origin.bytes == Some(len) && origin.digest == Some(digest_of(file)?));
+        }
+        if summary.records == 0 && origin.path.is_some() {
+            return Ok(len == 0);
+        }
+        if origin.bytes.is_some_and(|bytes| bytes > len) || !self.has_first(source, &file)? {
+            return Ok(false);
+        }
+        let is_text = origin.format == Some(Format::Text);
+        let options = Options { is_text, holds_tail: self.follows };
+        let mut reading = Reading::open(Input::new(file, &metadata)?, options)?;
+        let has_more = match self.compare(source, &summary, origin, &mut reading, &|_| {})? {
+            Compared::Beginning => reading.line_onto(&mut Vec::new())?.is_some(),
+            Compared::Completed => true,
+            Compared::Unfinished => false,
+            Compared::Differs(_) => return Ok(false),
+        };
+        // Of a file that is still there, no other one is how it goes on.
+        let is_there = |path: &String| fs::exists(path).unwrap_or(true);
+        Ok(!(has_more && origin.path.as_ref().is_some_and(is_there)))
+    }
+
+    /// Whether a file begins with the first record of a run. Most that do not differ here.
+    fn has_first(&self, source: &Source, file: &File) -> Result<bool, FileError> {
+        let Some(first) = self.log.trace(source.ids())?.next().transpose()? else {
+            return Ok(true);
+        };
+        let mut begins = vec![0; first.payload().len()];
+        let is_read = file.read_exact_at(&mut begins, 0).is_ok();
+        Ok(first.kind() == Some(ENVELOPE) || is_read && begins == first.payload())
     }
 
     /// Whether the stored records are the first lines of the file. What the lines say is read in

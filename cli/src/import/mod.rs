@@ -1,11 +1,13 @@
 //! `runlog import`: files become runs, their lines or steps records.
 //!
-//! - [`tree`]: which files the paths mean, and whose runs they are.
+//! - [`tree`]: which files the paths mean, and which ids their runs may have.
+//! - [`whose`]: which run is a file's.
 //! - [`place`]: files and folders, opened so that no link is followed.
 //! - [`input`]: the bytes of a file.
 //! - [`round`]: a round over the files that changed.
 //! - [`crew`]: several files at a time.
 //! - [`mod@file`]: one file into one run; [`lines`] of a file of lines, [`document`] of the others.
+//! - [`anew`]: a file in the place of its run.
 //! - [`reading`]: a file that is being read, and what its lines have said so far.
 //! - [`batch`]: records that are appended together.
 //! - [`report`]: what the user is told.
@@ -28,6 +30,7 @@
 //!
 //! [word]: runlog_stores::json_lines::UNTERMINATED
 
+mod anew;
 mod batch;
 mod crew;
 mod document;
@@ -41,6 +44,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod whose;
 
 use std::path::Path;
 use std::thread;
@@ -81,6 +85,9 @@ pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Ex
         replace: args.replace,
         follows: args.follow,
     };
+    for (file, why) in importer.settle_all()? {
+        reporter.refused(&file, &why.to_string())?;
+    }
     let mut rounds = Rounds::default();
     loop {
         if rounds.round(&importer, found, &mut reporter)? {

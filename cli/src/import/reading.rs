@@ -1,7 +1,7 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use runlog::Timestamp;
@@ -80,8 +80,8 @@ pub(crate) struct Seen {
 pub(crate) struct Mark {
     format: Format,
     seen: Seen,
-    /// The last bytes in front of it.
-    before: Vec<u8>,
+    /// The digest of the last bytes in front of it.
+    before: String,
 }
 
 impl Mark {
@@ -268,12 +268,24 @@ pub(crate) fn is_of_line(kind: Option<&str>, payload: &[u8], line: &[u8]) -> boo
     if kind == Some(ENVELOPE) { envelope::is_of(line, payload) } else { payload == line }
 }
 
-/// The last bytes in front of a place.
-fn before(file: &File, offset: u64) -> io::Result<Vec<u8>> {
+/// The digest of the last bytes in front of a place.
+fn before(file: &File, offset: u64) -> io::Result<String> {
     let len = usize::try_from(offset).map_or(CHECKED, |offset| offset.min(CHECKED));
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset - len as u64)?;
-    Ok(bytes)
+    Ok(digest(&bytes))
+}
+
+/// The same of a file, as it is by now.
+pub(crate) fn digest_of(mut file: File) -> io::Result<String> {
+    let (mut hash, mut some) = (Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        let len = file.read(&mut some)?;
+        if len == 0 {
+            return Ok(digest_text(&hash.finalize()));
+        }
+        hash.update(some.get(..len).unwrap_or_default());
+    }
 }
 
 /// `sha256:` and the digits that `sha256sum` prints.

@@ -1,7 +1,7 @@
 //! Rounds over the files: one for an import, and one after the other where files are followed. Each
 //! looks only at the files that changed since it looked last.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,26 @@ use super::crew::{self, Job, Teller};
 use super::file::{Done, FileError, How, Importer};
 use super::reading::Mark;
 use super::report::Reporter;
-use super::tree::{Found, Names, Source};
+use super::tree::{Found, Source};
+use super::whose::Names;
 
-/// What is known of the files from the rounds before.
+/// What is known of the files from the rounds before. Files that are gone are forgotten: so what is
+/// kept is bounded by the files that are there.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     names: Names,
     files: HashMap<PathBuf, Watched>,
-    /// What was passed over and told of.
-    passed: HashSet<PathBuf>,
-    /// Whether there was a round already.
-    is_later: bool,
+    /// What was passed over and told of, and the last round that found it.
+    passed: HashMap<PathBuf, u64>,
+    /// The number of this round, from 1.
+    round: u64,
 }
 
 #[derive(Debug)]
 struct Watched {
     source: Source,
+    /// The last round that found it.
+    found: u64,
     /// What the file was when it was looked at last.
     stamp: Option<Stamp>,
     mark: Option<Mark>,
@@ -62,17 +66,18 @@ impl Rounds {
         found: Found,
         reporter: &mut Reporter<'_>,
     ) -> Result<bool, Failure> {
+        self.round += 1;
         for skipped in &found.skipped {
-            if self.passed.insert(skipped.path.clone()) {
+            if self.passed.insert(skipped.path.clone(), self.round).is_none() {
                 reporter.skipped(&skipped.path, skipped.why)?;
             }
         }
         for (path, error) in &found.errors {
-            if self.passed.insert(path.clone()) {
+            if self.passed.insert(path.clone(), self.round).is_none() {
                 reporter.refused(path, error)?;
             }
         }
-        let changed = self.changed(importer, found.sources)?;
+        let changed = self.changed(importer, found.sources, &found.errors)?;
         let known: Vec<(&PathBuf, &Watched)> =
             changed.iter().filter_map(|(path, _)| self.files.get_key_value(path)).collect();
         let jobs: Vec<Job<'_>> = known
@@ -82,7 +87,7 @@ impl Rounds {
         let looks = known.iter().map(|_| Look::default()).collect();
         reporter.expects(jobs.len());
         let mut telling =
-            Telling { known: &known, looks, reporter, is_later: self.is_later, wrote: false };
+            Telling { known: &known, looks, reporter, is_later: self.round > 1, wrote: false };
         let told = crew::import(importer, &jobs, &mut telling);
         let (looks, wrote) = (telling.looks, telling.wrote);
         told.map_err(|Stop(failure)| failure)?;
@@ -93,7 +98,6 @@ impl Rounds {
                 watched.told = look.told;
             }
         }
-        self.is_later = true;
         Ok(wrote)
     }
 
@@ -102,24 +106,60 @@ impl Rounds {
         &mut self,
         importer: &Importer<'_>,
         sources: Vec<Source>,
+        errors: &[(PathBuf, String)],
     ) -> Result<Vec<(PathBuf, Option<Stamp>)>, Failure> {
-        let mut changed = Vec::new();
-        for mut source in sources {
+        let (mut changed, mut new) = (Vec::new(), Vec::new());
+        for source in sources {
             let path = source.place.path();
             // Before the file is read, so that what is written meanwhile is seen next time.
             let stamp = if importer.follows { stamp(&path) } else { None };
-            if let Some(watched) = self.files.get(&path) {
-                if stamp.is_some() && watched.stamp == stamp {
-                    continue;
+            match self.files.get_mut(&path) {
+                Some(watched) => {
+                    watched.found = self.round;
+                    if stamp.is_some() && watched.stamp == stamp {
+                        continue;
+                    }
                 }
-            } else {
-                self.names.choose(importer.log, &mut source)?;
-                let watched = Watched { source, stamp: None, mark: None, told: None };
-                self.files.insert(path.clone(), watched);
+                None => new.push(source),
             }
             changed.push((path, stamp));
         }
+        self.forget(errors);
+        self.add(importer, new)?;
         Ok(changed)
+    }
+
+    /// Forgets what is gone. What is in a folder that could not be read may still be there.
+    fn forget(&mut self, errors: &[(PathBuf, String)]) {
+        let (names, round) = (&mut self.names, self.round);
+        let stays = |path: &PathBuf, found: u64| {
+            found == round || errors.iter().any(|(unread, _)| path.starts_with(unread))
+        };
+        self.files.retain(|path, watched| {
+            let stays = stays(path, watched.found);
+            if !stays {
+                names.release(&watched.source);
+            }
+            stays
+        });
+        self.passed.retain(|path, found| stays(path, *found));
+    }
+
+    /// Chooses the runs of files that are new.
+    fn add(&mut self, importer: &Importer<'_>, new: Vec<Source>) -> Result<(), Failure> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let known = self.files.values().map(|watched| &watched.source);
+        let present = known.chain(&new).map(Source::absolute_path).collect();
+        for mut source in new {
+            self.names.choose(importer, &mut source, &present)?;
+            let path = source.place.path();
+            let found = self.round;
+            let watched = Watched { source, found, stamp: None, mark: None, told: None };
+            self.files.insert(path, watched);
+        }
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@
 //!
 //! Two files may want the same id, such as `a.json` and `a.jsonl`. The second one keeps its ending,
 //! its whole way from the folder, or gets a number, whichever is the first that helps: see
-//! [`Names`].
+//! [`super::whose`].
 //!
 //! Links, special files and hidden files inside of folders are not followed but named. A path that
 //! the user names may be any of these but special.
@@ -27,10 +27,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use runlog::{RunLog, RunRef};
 use rustix::fs::FileType;
 
-use crate::formats::origin::Origin;
 use crate::names::{ids_of, is_number, only_sorts, stem};
 
 use super::DEFAULT_AGENT;
@@ -62,7 +60,7 @@ impl Source {
         self.place.name().to_string_lossy().into_owned()
     }
 
-    /// Where it is, from the root on, for people.
+    /// Where it is, from the root on.
     pub(crate) fn absolute_path(&self) -> String {
         self.place.absolute_path().to_string_lossy().into_owned()
     }
@@ -75,7 +73,7 @@ pub(crate) struct Skipped {
     pub(crate) why: &'static str,
 }
 
-/// All files of all paths, in the order of the paths and then of the names.
+/// All files of all paths, each once, in the order of the paths and then of the names.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) sources: Vec<Source>,
@@ -90,6 +88,11 @@ pub(crate) fn find(paths: &[PathBuf], agent: Option<&str>) -> Found {
         if let Err(error) = found.add(path, agent) {
             found.errors.push((path.clone(), error.to_string()));
         }
+    }
+    if paths.len() > 1 {
+        // They may overlap.
+        let mut seen = HashSet::new();
+        found.sources.retain(|source| seen.insert(source.place.absolute_path()));
     }
     found
 }
@@ -223,61 +226,6 @@ fn agent_of<'w>(
     }
 }
 
-/// Gives each file a run of its own.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    taken: HashSet<(String, String)>,
-}
-
-impl Names {
-    /// The file with the first of its ids that is free: that no file of this import has, and no run
-    /// of the store that was imported from a file of another name. If none is, it gets a number.
-    pub(crate) fn choose(&mut self, log: &RunLog, source: &mut Source) -> runlog::Result<()> {
-        let longer = std::mem::take(&mut source.longer);
-        let last = longer.last().unwrap_or(&source.run).clone();
-        let (mut longer, mut number) = (longer.into_iter(), 1);
-        loop {
-            let ids = (source.agent.clone(), source.run.clone());
-            if !self.taken.contains(&ids) {
-                let found = find_run(log, source)?;
-                if found != Run::OfAnother {
-                    source.is_new = found == Run::Nothing;
-                    self.taken.insert(ids);
-                    return Ok(());
-                }
-            }
-            source.run = longer.next().unwrap_or_else(|| {
-                number += 1;
-                format!("{last}~{number}")
-            });
-        }
-    }
-}
-
-/// What a store has under the name of a file.
-#[derive(Debug, PartialEq, Eq)]
-enum Run {
-    /// No run.
-    Nothing,
-    /// A run that may be that of the file.
-    Same,
-    /// The run of a file of another name.
-    OfAnother,
-}
-
-fn find_run(log: &RunLog, source: &Source) -> runlog::Result<Run> {
-    let metadata = match log.metadata(RunRef::from(source.ids())) {
-        Ok(metadata) => metadata,
-        Err(error) if error.is_not_found() => return Ok(Run::Nothing),
-        // What cannot be named is told when it is imported.
-        Err(runlog::Error::InvalidId { .. } | runlog::Error::Corrupt(_)) => return Ok(Run::Same),
-        Err(error) => return Err(error),
-    };
-    let origin = Origin::of(metadata.as_ref());
-    let is_same = origin.is_none_or(|origin| origin.imported_from == source.file_name());
-    Ok(if is_same { Run::Same } else { Run::OfAnother })
-}
-
 /// The name of a folder, also where its path is `.` or ends in `..`.
 fn folder_name(folder: &Path) -> io::Result<String> {
     let absolute;
@@ -376,29 +324,6 @@ mod tests {
         ];
         assert_eq!(ids(&found), wanted);
         assert_eq!(found.sources[0].longer, ["rollout-1.jsonl", "2026/01/31/rollout-1.jsonl"]);
-    }
-
-    #[test]
-    fn files_that_want_the_same_id_get_two() {
-        let root = tempfile::tempdir().expect("a folder");
-        for name in ["a/sessions/x.json", "a/sessions/x.jsonl", "a/x.jsonl", "a/y.jsonl"] {
-            touch(root.path(), name);
-        }
-        let store = tempfile::tempdir().expect("a folder");
-        let log = runlog::Options::new().create(store.path().join("s")).expect("a store");
-        let origin = br#"{"imported_from":"y.log"}"#;
-        drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
-        let mut found = find(&[root.path().to_path_buf()], None);
-        let mut names = Names::default();
-        for source in &mut found.sources {
-            names.choose(&log, source).expect("a name");
-        }
-        let wanted = [("a", "x"), ("a", "x.jsonl"), ("a", "sessions/x.jsonl"), ("a", "y.jsonl")];
-        let mut chosen = ids(&found);
-        chosen.sort_unstable_by_key(|(_, run)| run.len());
-        assert_eq!(chosen[0], wanted[0]);
-        let all: HashSet<_> = chosen.iter().collect();
-        assert_eq!(all.len(), 4);
     }
 
     #[test]

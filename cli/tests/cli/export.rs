@@ -334,6 +334,22 @@ fn only_the_runs_that_were_asked_for_are_exported() {
 }
 
 #[test]
+fn a_run_that_is_named_twice_is_exported_once() {
+    let world = World::new();
+    world.write("a/run-1.jsonl", "{}\n");
+    world.write("a/run-2.jsonl", "{}\n");
+    world.good(&["import", "--create", "a"]);
+    let all = ["run-2", "run-1", "a/run-1", "run-1", "run-2"];
+    let exported = world.good(&[&["export", "out", "--json"], &all[..]].concat()).json();
+    let runs: Vec<_> = exported.iter().filter_map(|event| event["run"].as_str()).collect();
+    assert_eq!(runs, ["run-2", "run-1"]);
+    let stream = world.good(&[&["export", "-"], &all[..]].concat()).json();
+    let runs: Vec<_> =
+        stream.iter().filter_map(|line| line["runlog_run"]["run"].as_str()).collect();
+    assert_eq!(runs, ["run-2", "run-1"]);
+}
+
+#[test]
 fn nothing_that_is_there_is_replaced() {
     let world = World::new();
     let log = world.open();

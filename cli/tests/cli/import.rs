@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use runlog::{ContentType, NewRecord, Options, RunLog};
+use runlog::{ContentType, NewRecord, Options, RunLog, RunQuery};
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Ran, World};
 
 /// Files that differ in what they have lines of, and the numbers of their damaged lines.
 fn awkward_files() -> Vec<(&'static str, Vec<u8>, Vec<u64>)> {
@@ -262,6 +262,49 @@ fn a_half_written_line_is_completed() {
         assert_eq!(kinds, ["a", "b"], "{cut}");
     }
     assert_eq!(world.good(&["ls", "--all", "--json"]).json().len(), whole.len());
+}
+
+/// Goal: a run that is imported anew is not lost when the disk is full or the process dies, also
+/// where its file is gone by then. Method: a limit of the size of files, which grows until the
+/// import succeeds; what exceeds it is an error, or kills the process.
+#[test]
+fn a_run_that_is_imported_anew_survives_a_full_disk_and_a_kill_without_its_file() {
+    let line = |n: u32| format!("{{\"type\":\"turn\",\"n\":{n},\"of\":\"{}\"}}\n", n % 7);
+    let lines = (0..3000).map(line).collect::<Vec<_>>().concat();
+    let (old, new) = (format!("{lines}{{\"last\""), format!("{lines}{{\"last\":1}}\n"));
+    let (world, saved) = (World::new(), World::new());
+    let options = Options::new().extent_size(64 << 10);
+    options.create(world.store()).and_then(RunLog::close).expect("a store");
+    world.write("a/r.jsonl", &old);
+    world.good(&["import", "a"]);
+    fs::copy(world.store(), saved.store()).expect("saved");
+    // What is written behind it does not fit from the start.
+    let first = fs::metadata(saved.store()).expect("a store").len() / 1024;
+    for (trap, behind) in [("trap '' XFSZ; ", 0), ("", 128)] {
+        let mut kept = Vec::new();
+        for blocks in (first + behind..).step_by(256) {
+            fs::copy(saved.store(), world.store()).expect("copied");
+            world.write("a/r.jsonl", &new);
+            let script = format!("{trap}ulimit -f {blocks}; exec \"$0\" import a");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_runlog")]);
+            let ran = Ran::of(command.current_dir(world.path(".")));
+            fs::remove_file(world.path("a/r.jsonl")).expect("removed");
+            world.good(&["import", "a"]);
+            let shown = world.good(&["show", "a/r", "--raw"]).stdout;
+            let is_new = shown == new.as_bytes();
+            assert!(is_new || shown == old.as_bytes(), "{blocks}: {ran:?}");
+            let log = world.open();
+            assert_eq!(log.runs(&RunQuery::new()).count(), 1, "{blocks}: {ran:?}");
+            assert!(log.verify().expect("a report").is_clean(), "{blocks}: {ran:?}");
+            kept.push((ran.code == Some(0), is_new));
+            if ran.code == Some(0) {
+                break;
+            }
+        }
+        let ends = (kept.first(), kept.last());
+        assert_eq!(ends, (Some(&(false, false)), Some(&(true, true))), "{kept:?}");
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@
 //! - [`search`], [`tail`]: finding records, and following them.
 //! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
+//! - [`whose`]: which run is a file's.
 
 mod adopt;
 mod damage;
@@ -53,4 +54,5 @@ mod tail;
 mod terminal;
 mod tokens;
 mod usage;
+mod whose;
 mod world;

@@ -1,0 +1,278 @@
+//! A file that is imported anew, in the place of its run.
+//!
+//! The old run is deleted only once the new one is whole in the store. So nothing is lost if the
+//! file cannot be read to its end a second time, if the store is full, or if the process dies, also
+//! where the file is gone by then. A run cannot get the ids of another, so the new one is written
+//! twice: first as a stand-in, a run of the agent [`STAND_IN`].
+//!
+//! 1. The stand-in is written and synced, and it has all records of the old run unless the user
+//!    wants them replaced. Then it is held: that says that it is whole, and no limit evicts it.
+//! 2. The old run is deleted.
+//! 3. The stand-in is copied to the ids of the old run, and synced.
+//! 4. The stand-in is released and deleted.
+//!
+//! `settle` does 2 to 4. Each import begins with the stand-ins that it finds:
+//!
+//! | the stand-in | the run that has the ids | then |
+//! |---|---|---|
+//! | is not held | | it is not whole, or no longer needed: it goes |
+//! | is held | is the old one, as it was | 2, 3 and 4 |
+//! | is held | is not there | 3 and 4 |
+//! | is held | is a part of its copy | the part goes; 3 and 4 |
+//! | is held | begins with it | 4 |
+//! | is held | is another one, has changed, or is held | both stay, and that is told |
+
+use std::path::PathBuf;
+
+use runlog::{Allow, RunQuery, RunRef, RunSummary, RunWriter, Timestamp};
+use runlog_stores::json_lines::UNTERMINATED;
+use serde::{Deserialize, Serialize};
+
+use crate::formats::envelope::{self, ENVELOPE};
+use crate::formats::origin::Origin;
+
+use super::batch::{Batch, Target};
+use super::file::{FileError, Importer, Refusal, outcome};
+
+/// The agent of stand-ins.
+pub(crate) const STAND_IN: &str = "runlog-import";
+
+/// Why a stand-in is held.
+const REASON: &str = "a run that is to be imported anew: the next import puts it in its place";
+
+/// What the metadata of a stand-in say.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StandIn {
+    stands_for: Old,
+    /// As in the metadata of the run that it becomes.
+    #[serde(flatten)]
+    origin: Origin,
+}
+
+/// A run that is to be replaced, as it was when its stand-in was begun.
+#[derive(Debug, Serialize, Deserialize)]
+struct Old {
+    agent: String,
+    run: String,
+    number: u64,
+    records: u64,
+}
+
+/// A run that is imported anew.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Anew<'s> {
+    pub(crate) old: &'s RunSummary,
+    /// Whether it may go although the new one does not have all of its records.
+    pub(crate) may_lose: bool,
+}
+
+impl StandIn {
+    /// Of a run that is to be replaced, and what is to be said of the one in its place.
+    pub(crate) fn new(old: &RunSummary, origin: &Origin) -> Self {
+        let stands_for = Old {
+            agent: old.agent.as_str().to_owned(),
+            run: old.run.as_str().to_owned(),
+            number: old.number().0,
+            records: old.records,
+        };
+        Self { stands_for, origin: origin.clone() }
+    }
+}
+
+impl Importer<'_> {
+    /// Imports a file in the place of its run. If that fails, the old run stays.
+    pub(crate) fn replace(
+        &self,
+        anew: Anew<'_>,
+        origin: &Origin,
+        at: Timestamp,
+        fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
+    ) -> Result<(), FileError> {
+        let old = anew.old;
+        if old.held {
+            let (agent, run) = (old.agent.as_str().to_owned(), old.run.as_str().to_owned());
+            return Err(Refusal::Held { agent, run }.into());
+        }
+        let said = StandIn::new(old, origin);
+        let stand_in = self.stand_in(anew, &said, at, fill)?;
+        self.settle(&stand_in, &said)
+    }
+
+    /// Writes a stand-in, whole or not at all.
+    pub(crate) fn stand_in(
+        &self,
+        anew: Anew<'_>,
+        said: &StandIn,
+        at: Timestamp,
+        fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
+    ) -> Result<RunSummary, FileError> {
+        let old = anew.old;
+        let metadata = serde_json::to_string(said);
+        let run = self.free_id(old)?;
+        let ids = (STAND_IN, run.as_str());
+        self.start(ids, &metadata.unwrap_or_default(), at, |run| {
+            fill(run)?;
+            let is_whole = anew.may_lose || self.begins(RunRef::from(run), RunRef::from(old))?;
+            if is_whole { Ok(()) } else { Err(changed().into()) }
+        })?;
+        self.log.sync()?;
+        self.log.hold(ids, REASON)?;
+        Ok(self.log.run(ids)?)
+    }
+
+    /// A run id for a stand-in. A file may be imported under the same ids.
+    fn free_id(&self, old: &RunSummary) -> Result<String, FileError> {
+        let mut run = old.number().to_string();
+        for number in 2_u64.. {
+            match self.log.run((STAND_IN, run.as_str())) {
+                Err(error) if error.is_not_found() => break,
+                found => drop(found?),
+            }
+            run = format!("{}~{number}", old.number());
+        }
+        Ok(run)
+    }
+
+    /// Puts all stand-ins of earlier imports in their places. Answers which ones stay: the file of
+    /// each, and why.
+    pub(crate) fn settle_all(&self) -> runlog::Result<Vec<(PathBuf, Refusal)>> {
+        let mut left = Vec::new();
+        let query = RunQuery::new().agent(STAND_IN);
+        for run in self.log.runs(&query).collect::<Result<Vec<_>, _>>()? {
+            let mut file = format!("{}/{}", run.agent, run.run);
+            let settled = self.said(&run).and_then(|said| {
+                let Some(said) = said else { return Ok(()) };
+                file.clone_from(said.origin.path.as_ref().unwrap_or(&said.origin.imported_from));
+                self.settle(&run, &said)
+            });
+            match settled {
+                Ok(()) => {}
+                Err(FileError::File(refusal)) => left.push((file.into(), refusal)),
+                Err(FileError::Store(error)) => return Err(error),
+            }
+        }
+        Ok(left)
+    }
+
+    /// What a stand-in says; `None` of another run.
+    fn said(&self, run: &RunSummary) -> Result<Option<StandIn>, FileError> {
+        let metadata = self.log.metadata(run)?;
+        Ok(metadata.and_then(|said| serde_json::from_slice(said.payload()).ok()))
+    }
+
+    /// Puts a stand-in in its place.
+    fn settle(&self, stand_in: &RunSummary, said: &StandIn) -> Result<(), FileError> {
+        if !stand_in.held {
+            return self.remove(stand_in);
+        }
+        let old = &said.stands_for;
+        let ids = (old.agent.as_str(), old.run.as_str());
+        let there = match self.log.run(ids) {
+            Ok(there) => Some(there),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        match &there {
+            Some(there) if self.is_copy(stand_in, said, there)? => {
+                if there.records == stand_in.records && !there.status.is_ended() {
+                    self.end_as(stand_in, ids)?;
+                }
+            }
+            Some(there) if there.held || !self.may_go(stand_in, said, there)? => {
+                let (agent, run) = (old.agent.clone(), old.run.clone());
+                let stand_in = format!("{}/{}", stand_in.agent, stand_in.run);
+                return Err(Refusal::Stays { agent, run, stand_in }.into());
+            }
+            there => {
+                if let Some(there) = there {
+                    self.remove(there)?;
+                }
+                let (metadata, at) = (said.origin.to_json(), stand_in.started_at);
+                self.start(ids, &metadata, at, |run| self.copy(stand_in, run))?;
+            }
+        }
+        self.log.sync()?;
+        self.log.release(stand_in)?;
+        self.remove(stand_in)
+    }
+
+    /// Whether a run with the ids that a stand-in stands for has all that the stand-in has.
+    fn is_copy(
+        &self,
+        stand_in: &RunSummary,
+        said: &StandIn,
+        there: &RunSummary,
+    ) -> Result<bool, FileError> {
+        let is_old = there.number().0 == said.stands_for.number;
+        Ok(!is_old && self.begins(there.into(), stand_in.into())?)
+    }
+
+    /// Whether such a run may be deleted: it is the old one, as it was, or a part of the copy.
+    fn may_go(
+        &self,
+        stand_in: &RunSummary,
+        said: &StandIn,
+        there: &RunSummary,
+    ) -> Result<bool, FileError> {
+        if there.number().0 == said.stands_for.number {
+            return Ok(there.records == said.stands_for.records);
+        }
+        let origin = Origin::of(self.log.metadata(there)?.as_ref());
+        Ok(origin.as_ref() == Some(&said.origin) && self.begins(stand_in.into(), there.into())?)
+    }
+
+    /// Ends a run as its stand-in has ended, if it has.
+    fn end_as(&self, stand_in: &RunSummary, (agent, run): (&str, &str)) -> Result<(), FileError> {
+        if let Some(end) = self.log.outcome(stand_in)? {
+            let _ =
+                self.log.end_run(agent, run, &outcome(end.status(), end.at()), Allow::nothing())?;
+        }
+        Ok(())
+    }
+
+    /// Copies all records of a run into one that was just started, and its end.
+    pub(crate) fn copy(&self, from: &RunSummary, to: &RunWriter) -> Result<(), FileError> {
+        let mut batch = Batch::default();
+        for record in self.log.trace(from)? {
+            let record = record?;
+            let start = batch.bytes.len();
+            batch.bytes.extend_from_slice(record.payload());
+            let (range, kind) = (start..batch.bytes.len(), record.kind().map(str::to_owned));
+            batch.add(range, kind, record.content_type(), record.timestamp());
+            if batch.is_full(0) {
+                batch.append(Target::Started(to))?;
+                batch.clear();
+            }
+        }
+        if !batch.is_empty() {
+            batch.append(Target::Started(to))?;
+        }
+        self.end_as(from, (to.agent().as_str(), to.run().as_str()))
+    }
+
+    /// Whether all records of a run are the first ones of another. The last one may go on in it, if
+    /// it is a line without an end.
+    fn begins(&self, whole: RunRef<'_>, beginning: RunRef<'_>) -> Result<bool, FileError> {
+        let (mut whole, mut beginning) = (self.log.trace(whole)?, self.log.trace(beginning)?);
+        while let Some(record) = beginning.next() {
+            let record = record?;
+            let Some(same) = whole.next() else {
+                return Ok(false);
+            };
+            let same = same?;
+            let is_envelope = same.kind() == Some(ENVELOPE);
+            let is_same = record.payload() == same.payload()
+                || is_envelope && envelope::is_of(record.payload(), same.payload());
+            if !is_same {
+                let has_end = record.kind() != Some(UNTERMINATED);
+                let goes_on = same.payload().starts_with(record.payload());
+                return Ok(!has_end && goes_on && beginning.next().is_none());
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn changed() -> std::io::Error {
+    std::io::Error::other("the file changed while it was read")
+}

@@ -1,0 +1,179 @@
+//! Which run is a file's.
+//!
+//! A file may have any of a row of ids: [`Source::run`], then those of [`Source::longer`], then the
+//! last of these with a number. Ids that another file of this import has do not count. The first of
+//! these rules that finds a run decides:
+//!
+//! 1. A run that was imported from this very path is the file's.
+//! 2. So is a run whose file had this name in a folder where no file of this import lies, if its
+//!    records are what the file begins with: then the file was moved. If its path is still there,
+//!    the file is a copy, and no longer once it has more. A run without records shows nothing, and
+//!    only an empty file is what it was.
+//! 3. Otherwise the file gets a new run, with the first of the ids that no run has. A run that was
+//!    not imported, or that cannot be read, counts as one that no run has: to import the file tells
+//!    what is wrong.
+//!
+//! So a run is never gone on with, or replaced, for a file that only has the name of its own, which
+//! may be gone: the run may be the only copy.
+
+use std::collections::HashSet;
+
+use runlog::{Error, RunRef};
+
+use crate::formats::origin::Origin;
+
+use super::file::{FileError, Importer};
+use super::tree::Source;
+
+/// How many numbers in a row no run may have in front of one that has: runs are deleted.
+const GAP: usize = 8;
+
+/// Gives each file a run of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    taken: HashSet<(String, String)>,
+}
+
+/// What a store has under ids.
+#[derive(Debug)]
+enum Run {
+    /// No run.
+    Nothing,
+    /// A run that was not imported, or whose metadata cannot be read; or no run can have the ids.
+    Unclear,
+    /// The run of this file.
+    Own,
+    /// The run of a file of this name, which lay elsewhere.
+    OfName(Origin),
+    /// The run of another file.
+    OfAnother,
+}
+
+impl Names {
+    /// Chooses the run of a file. `present` are the paths of all files of this import.
+    pub(crate) fn choose(
+        &mut self,
+        importer: &Importer<'_>,
+        source: &mut Source,
+        present: &HashSet<String>,
+    ) -> runlog::Result<()> {
+        (source.run, source.is_new) = self.find(importer, source, present)?;
+        self.taken.insert((source.agent.clone(), source.run.clone()));
+        Ok(())
+    }
+
+    /// The run id of a file, and whether the store has no such run.
+    fn find(
+        &self,
+        importer: &Importer<'_>,
+        source: &Source,
+        present: &HashSet<String>,
+    ) -> runlog::Result<(String, bool)> {
+        let (path, name) = (source.absolute_path(), source.file_name());
+        let (mut new, mut of_name, mut gap) = (None, Vec::new(), 0);
+        let named = 1 + source.longer.len();
+        // Most files are the only ones of their names.
+        let mut is_contested = false;
+        for (place, run) in ids(source).enumerate() {
+            let ids = (source.agent.clone(), run);
+            if self.taken.contains(&ids) {
+                is_contested = true;
+                continue;
+            }
+            let found = find_run(importer, &ids, &path, &name)?;
+            let is_nothing = matches!(found, Run::Nothing);
+            is_contested |= !is_nothing;
+            gap = if is_nothing || matches!(found, Run::Unclear) { gap + 1 } else { 0 };
+            match found {
+                Run::Own => return Ok((ids.1, false)),
+                Run::Nothing | Run::Unclear => new = new.or(Some((ids.1, is_nothing))),
+                Run::OfName(origin) if !is_present(&origin, present) => {
+                    of_name.push((ids.1, origin));
+                }
+                Run::OfName(_) | Run::OfAnother => {}
+            }
+            if place >= named && new.is_some() && (gap >= GAP || !is_contested) {
+                break;
+            }
+        }
+        for (run, origin) in of_name {
+            let known = Source { run, ..source.clone() };
+            match importer.is_run_of(&known, &origin) {
+                Ok(true) => return Ok((known.run, false)),
+                // A file that cannot be read is told of when it is imported.
+                Ok(false) | Err(FileError::File(_)) => {}
+                Err(FileError::Store(error)) => return Err(error),
+            }
+        }
+        Ok(new.unwrap_or_else(|| (source.run.clone(), false)))
+    }
+
+    /// The file is gone.
+    pub(crate) fn release(&mut self, source: &Source) {
+        self.taken.remove(&(source.agent.clone(), source.run.clone()));
+    }
+}
+
+/// All run ids that a file may have, in the order in which it would have them.
+fn ids(source: &Source) -> impl Iterator<Item = String> + use<> {
+    let named = [vec![source.run.clone()], source.longer.clone()].concat();
+    let last = source.longer.last().unwrap_or(&source.run).clone();
+    named.into_iter().chain((2_u64..).map(move |number| format!("{last}~{number}")))
+}
+
+/// Whether the file that a run was imported from is one of this import.
+fn is_present(origin: &Origin, present: &HashSet<String>) -> bool {
+    origin.path.as_ref().is_some_and(|path| present.contains(path))
+}
+
+fn find_run(
+    importer: &Importer<'_>,
+    (agent, run): &(String, String),
+    path: &str,
+    name: &str,
+) -> runlog::Result<Run> {
+    let metadata = match importer.log.metadata(RunRef::from((agent.as_str(), run.as_str()))) {
+        Ok(metadata) => metadata,
+        Err(error) if error.is_not_found() => return Ok(Run::Nothing),
+        Err(Error::InvalidId { .. } | Error::Corrupt(_)) => return Ok(Run::Unclear),
+        Err(error) => return Err(error),
+    };
+    Ok(match Origin::of(metadata.as_ref()) {
+        None => Run::Unclear,
+        Some(origin) if origin.path.as_deref() == Some(path) => Run::Own,
+        Some(origin) if origin.imported_from == name => Run::OfName(origin),
+        Some(_) => Run::OfAnother,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::tree::find;
+    use super::*;
+
+    #[test]
+    fn files_that_want_the_same_id_get_two() {
+        let root = tempfile::tempdir().expect("a folder");
+        let logs = root.path().join("logs");
+        fs::create_dir_all(logs.join("a/sessions")).expect("folders");
+        for name in ["a/sessions/x.json", "a/sessions/x.jsonl", "a/x.jsonl", "a/y.jsonl"] {
+            fs::write(logs.join(name), "").expect("a file");
+        }
+        let log = runlog::Options::new().create(root.path().join("store")).expect("a store");
+        let origin = br#"{"imported_from":"y.log"}"#;
+        drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
+        let mut found = find(&[logs], None);
+        let importer = Importer { log: &log, end: None, replace: false, follows: false };
+        let present = found.sources.iter().map(Source::absolute_path).collect();
+        let mut names = Names::default();
+        for source in &mut found.sources {
+            names.choose(&importer, source, &present).expect("a name");
+        }
+        let mut chosen: Vec<_> = found.sources.iter().map(|source| source.run.as_str()).collect();
+        chosen.sort_unstable();
+        assert_eq!(chosen, ["x", "x.jsonl", "x.jsonl~2", "y.jsonl"]);
+        assert!(found.sources.iter().all(|source| source.agent == "a" && source.is_new));
+    }
+}

@@ -1,0 +1,262 @@
+//! Which run is a file's, when other files have its name and some are gone.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::world::{Ran, World};
+
+/// What became of each file of an import, by its path: the result and the run.
+fn told(ran: &Ran) -> Vec<String> {
+    let of_file = |event: &Value| {
+        let word = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+        match event["event"].as_str() {
+            Some("run") => Some(format!("{} {} {}", word("file"), word("result"), word("run"))),
+            Some("error") => Some(format!("{} error", word("file"))),
+            _ => None,
+        }
+    };
+    ran.json().iter().filter_map(of_file).collect()
+}
+
+fn import(world: &World, args: &[&str]) -> Vec<String> {
+    told(&world.run(&[&["import", "--create", "--json", "--agent", "me"], args].concat()))
+}
+
+fn bytes(world: &World, run: &str) -> String {
+    world.good(&["show", &format!("me/{run}"), "--raw"]).text().to_owned()
+}
+
+fn count(world: &World) -> usize {
+    world.good(&["ls", "--all", "--json"]).json().len()
+}
+
+#[test]
+fn a_file_keeps_its_run_when_an_earlier_one_of_its_name_is_gone() {
+    for options in [&["t"][..], &["t", "--replace"]] {
+        let world = World::new();
+        world.write("t/2026/01/01/log.jsonl", "{\"a\":1}\n");
+        world.write("t/2026/01/02/log.jsonl", "{\"a\":2}\n");
+        world.write("t/2026/01/03/log.jsonl", "{\"a\":3}\n");
+        assert_eq!(
+            import(&world, options),
+            [
+                "t/2026/01/01/log.jsonl imported log",
+                "t/2026/01/02/log.jsonl imported log.jsonl",
+                "t/2026/01/03/log.jsonl imported 2026/01/03/log.jsonl",
+            ]
+        );
+        fs::remove_dir_all(world.path("t/2026/01/01")).expect("removed");
+        world.write("t/2026/01/03/log.jsonl", "{\"a\":3}\n{\"a\":4}\n");
+        assert_eq!(
+            import(&world, options),
+            [
+                "t/2026/01/02/log.jsonl already_there log.jsonl",
+                "t/2026/01/03/log.jsonl continued 2026/01/03/log.jsonl",
+            ]
+        );
+        assert_eq!(bytes(&world, "log"), "{\"a\":1}\n");
+        assert_eq!(bytes(&world, "log.jsonl"), "{\"a\":2}\n");
+        assert_eq!(bytes(&world, "2026/01/03/log.jsonl"), "{\"a\":3}\n{\"a\":4}\n");
+        // It comes back, as from a backup.
+        world.write("t/2026/01/01/log.jsonl", "{\"a\":1}\n");
+        assert_eq!(import(&world, options)[0], "t/2026/01/01/log.jsonl already_there log");
+        assert_eq!(count(&world), 3);
+    }
+}
+
+#[test]
+fn a_run_whose_file_is_gone_is_not_gone_on_with_by_a_new_file_of_its_name() {
+    for (old, new) in [
+        ("{\"a\":1}\n", "{\"a\":2}\n"),
+        ("", "{\"a\":2}\n"),
+        ("{\"a\":1}\n{\"a\":2}\n", "{\"a\":1}\n"),
+        ("a line of text\n", "{\"a\":2}\n"),
+        ("{\n \"messages\": []\n}", "{\n \"messages\": [1]\n}"),
+        ("{\"a\":1}\n{\"a\"", "{\"a\":1}\n{\"b\":2}\n"),
+    ] {
+        for options in [&["t"][..], &["t", "--replace"]] {
+            let world = World::new();
+            world.write("t/2026/01/01/log.jsonl", old);
+            assert_eq!(import(&world, options), ["t/2026/01/01/log.jsonl imported log"]);
+            fs::remove_dir_all(world.path("t/2026/01/01")).expect("removed");
+            world.write("t/2026/01/02/log.jsonl", new);
+            let first = import(&world, options);
+            assert_eq!(first, ["t/2026/01/02/log.jsonl imported log.jsonl"], "{old:?} {new:?}");
+            let again = import(&world, options);
+            assert_eq!(again, ["t/2026/01/02/log.jsonl already_there log.jsonl"]);
+            assert_eq!((bytes(&world, "log").as_str(), count(&world)), (old, 2));
+            assert_eq!(bytes(&world, "log.jsonl"), new);
+        }
+    }
+}
+
+/// What was imported first is the beginning of another file, and what the run has by now is not.
+#[test]
+fn a_run_that_grew_is_not_that_of_a_file_that_only_begins_like_it() {
+    let world = World::new();
+    world.write("t/2026/01/01/log.jsonl", "{\"a\":0}\n");
+    import(&world, &["t"]);
+    world.write("t/2026/01/01/log.jsonl", "{\"a\":0}\n{\"a\":1}\n");
+    assert_eq!(import(&world, &["t"]), ["t/2026/01/01/log.jsonl continued log"]);
+    fs::remove_dir_all(world.path("t/2026/01/01")).expect("removed");
+    world.write("t/2026/01/02/log.jsonl", "{\"a\":0}\n{\"a\":2}\n{\"a\":3}\n");
+    assert_eq!(import(&world, &["t"]), ["t/2026/01/02/log.jsonl imported log.jsonl"]);
+    assert_eq!(bytes(&world, "log"), "{\"a\":0}\n{\"a\":1}\n");
+}
+
+#[test]
+fn new_files_that_sort_in_front_of_a_file_leave_it_its_run() {
+    let world = World::new();
+    world.write("t/a/sessions/x.jsonl", "{\"a\":1}\n");
+    import(&world, &["t"]);
+    // One of them is a copy.
+    world.write("t/a/chats/x.jsonl", "{\"a\":1}\n");
+    world.write("t/a/logs/2026/x.jsonl", "{\"a\":2}\n");
+    world.write("t/a/0/x.jsonl", "{\"a\":3}\n");
+    let wanted = [
+        "t/a/0/x.jsonl imported x.jsonl",
+        "t/a/chats/x.jsonl imported chats/x.jsonl",
+        "t/a/logs/2026/x.jsonl imported logs/x",
+        "t/a/sessions/x.jsonl already_there x",
+    ];
+    assert_eq!(import(&world, &["t"]), wanted);
+    let again = wanted.map(|line| line.replace("imported", "already_there"));
+    assert_eq!(import(&world, &["t"]), again);
+}
+
+#[test]
+fn a_tree_that_moved_is_there_already_and_is_gone_on_with() {
+    let world = World::new();
+    for (name, text) in [
+        ("01/log.jsonl", "{\"a\":1}\n"),
+        ("02/log.jsonl", "{\"a\":2}\n"),
+        ("03/empty.jsonl", ""),
+        ("03/torn.jsonl", "{\"a\":1}\n{\"a\""),
+        ("03/whole.json", "{\n \"messages\": []\n}"),
+        ("03/text.log", "a line\nand one"),
+        ("03/other.jsonl", "{}\n"),
+    ] {
+        world.write(&format!("t/{name}"), text);
+    }
+    let first = import(&world, &["t"]);
+    assert_eq!(first.len(), 7);
+    fs::rename(world.path("t"), world.path("u")).expect("renamed");
+    let moved =
+        first.iter().map(|line| format!("u{}", &line[1..]).replace("imported", "already_there"));
+    assert_eq!(import(&world, &["u"]), moved.collect::<Vec<_>>());
+    // Half of it is gone, and the rest grew.
+    fs::remove_dir_all(world.path("u/01")).expect("removed");
+    world.write("u/02/log.jsonl", "{\"a\":2}\n{\"a\":3}\n");
+    world.write("u/03/torn.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    // A name of its own is another file.
+    fs::rename(world.path("u/03/other.jsonl"), world.path("u/03/renamed.jsonl")).expect("renamed");
+    assert_eq!(
+        import(&world, &["u"]),
+        [
+            "u/02/log.jsonl continued log.jsonl",
+            "u/03/empty.jsonl already_there empty",
+            "u/03/renamed.jsonl imported renamed",
+            "u/03/text.log already_there text",
+            "u/03/torn.jsonl replaced torn",
+            "u/03/whole.json already_there whole",
+        ]
+    );
+    assert_eq!(bytes(&world, "log"), "{\"a\":1}\n");
+    assert_eq!(bytes(&world, "other"), "{}\n");
+    assert_eq!(count(&world), 8);
+}
+
+/// The original and its copy are both there: whose run it is does not hang on their order.
+#[test]
+fn a_copy_beside_its_original_gets_a_run_of_its_own() {
+    let world = World::new();
+    world.write("m/x.jsonl", "{}\n");
+    import(&world, &["m"]);
+    for name in ["c/x.jsonl", "n/x.jsonl"] {
+        world.write(name, "{}\n");
+    }
+    for result in ["imported", "already_there"] {
+        let (first, last) =
+            (format!("c/x.jsonl {result} x.jsonl"), format!("n/x.jsonl {result} x.jsonl~2"));
+        let told = import(&world, &["c", "m", "n"]);
+        assert_eq!(told, [first.as_str(), "m/x.jsonl already_there x", last.as_str()]);
+    }
+}
+
+/// The original is no file of the import, but it is there.
+#[test]
+fn a_copy_that_has_more_than_its_original_gets_a_run_of_its_own() {
+    let world = World::new();
+    for original in ["{}\n", "{}\n{\"a\""] {
+        let folder = format!("m{}", original.len());
+        let name = format!("{folder}/x.jsonl");
+        world.write(&name, original);
+        let run = import(&world, &[&folder])[0].replace(&format!("{name} imported "), "");
+        world.write("c/x.jsonl", original);
+        let told = import(&world, &["c"]);
+        assert_eq!(told, [format!("c/x.jsonl already_there {run}")]);
+        world.write("c/x.jsonl", "{}\n{\"a\":1}\n");
+        let told = import(&world, &["c"]);
+        assert!(told[0].starts_with("c/x.jsonl imported x.jsonl"), "{told:?}");
+        assert_eq!(bytes(&world, &run), original);
+        // Without the original it would be this file, moved.
+        fs::remove_file(world.path(&name)).expect("removed");
+        world.good(&["end", told[0].rsplit(' ').next().expect("a run"), "--status", "completed"]);
+        world.good(&["rm", told[0].rsplit(' ').next().expect("a run")]);
+        let told = import(&world, &["c"]);
+        assert!(told[0].ends_with(&format!(" {run}")), "{told:?}");
+        assert_eq!(bytes(&world, &run), "{}\n{\"a\":1}\n");
+        world.good(&["end", &run, "--status", "completed"]);
+        world.good(&["rm", &run]);
+    }
+}
+
+/// Files of one name from many folders have numbers, and some of their runs are deleted.
+#[test]
+fn a_file_with_a_number_keeps_its_run_when_runs_before_it_are_deleted() {
+    let world = World::new();
+    let names = ["1", "2", "3", "4", "5"].map(|folder| format!("{folder}/x.jsonl"));
+    let names = names.each_ref().map(String::as_str);
+    for name in names {
+        world.write(name, format!("[{name:?}]\n"));
+    }
+    let told = import(&world, &names);
+    assert_eq!(told[4], "5/x.jsonl imported x.jsonl~4");
+    for run in ["me/x", "me/x.jsonl~2", "me/x.jsonl~3"] {
+        world.good(&["end", run, "--status", "completed"]);
+        world.good(&["rm", run]);
+    }
+    assert_eq!(import(&world, &names[4..]), ["5/x.jsonl already_there x.jsonl~4"]);
+    let told = import(&world, &names);
+    assert_eq!(told[1], "2/x.jsonl already_there x.jsonl");
+    assert_eq!(told[4], "5/x.jsonl already_there x.jsonl~4");
+    assert_eq!(count(&world), 5);
+    for (name, line) in names.iter().zip(&told) {
+        let run = line.rsplit(' ').next().expect("a run");
+        assert_eq!(bytes(&world, run), format!("[{name:?}]\n"));
+    }
+}
+
+#[test]
+fn a_file_whose_way_is_too_long_for_an_id_is_refused_and_the_others_go_on() {
+    let world = World::new();
+    let folder = ["t"].into_iter().chain([&*"x".repeat(200); 5]).collect::<Vec<_>>().join("/");
+    let long = format!("{folder}/log.jsonl");
+    world.write(&long, "{}\n");
+    world.write("t/z/log.jsonl", "{}\n");
+    let wanted = [format!("{long} error"), "t/z/log.jsonl imported log".to_owned()];
+    assert_eq!(import(&world, &["t/"]), wanted);
+}
+
+#[test]
+fn a_file_that_is_named_twice_is_imported_once() {
+    let world = World::new();
+    world.write("t/x.jsonl", "{}\n");
+    let whole = world.path("t").into_os_string().into_string().expect("UTF-8");
+    for result in ["imported", "already_there"] {
+        let told = import(&world, &["t", "t", "./t", "t/x.jsonl", &whole]);
+        assert_eq!(told, [format!("t/x.jsonl {result} x")]);
+        assert_eq!((bytes(&world, "x").as_str(), count(&world)), ("{}\n", 1));
+    }
+}
