@@ -330,8 +330,11 @@ fn a_range_has_nothing_outside_of_it_if_a_read_failed_while_it_was_looked_for() 
     }
 }
 
+/// Where reads fail, and how many of them.
+type Failing = Arc<Mutex<(Range<u64>, usize)>>;
+
 /// A store, a writer of it, and a reader whose reads fail where the test says.
-fn beside_a_writer(image: Vec<u8>) -> (RunLog, runlog::Reader, Arc<Mutex<(Range<u64>, usize)>>) {
+fn beside_a_writer(image: Vec<u8>) -> (RunLog, runlog::Reader, Failing) {
     let storage = Arc::new(MemoryStorage::from_bytes(image));
     let log = options().open_storage(storage.clone()).unwrap();
     let failing = Arc::new(Mutex::new((0..0, 0)));

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::read::cursor::Spot;
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::run_slice::RunSlice;
+use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::len_u32;
@@ -132,12 +131,17 @@ impl Failed {
     }
 }
 
+impl Opened {
+    /// The kind and the payload of a record in chunks.
+    #[cold]
+    pub(crate) fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
+        let gathered = gather_chunks(&self.parts, header, stored);
+        gathered.map_err(|error| self.named(error, Some(header.seq)))
+    }
+}
+
 /// The kind and the payload of a record in chunks. These slices of its run have all of the chunks.
-pub(crate) fn gather_chunks(
-    parts: &[RunSlice],
-    header: &FrameHeader,
-    stored: &[u8],
-) -> Result<Vec<u8>> {
+fn gather_chunks(parts: &[RunSlice], header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
     let wrong = |damage| Error::corrupt(Place::Frame(header.position), damage);
     let (name, said) = stored
         .split_at_checked(usize::from(header.name_len))

@@ -5,64 +5,22 @@
 //! Where there are no views, [`Walk::ready`] reads ahead.
 
 mod ahead;
-mod keep;
 
+use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 pub(crate) use self::ahead::Ready;
 use self::ahead::{AHEAD, Ahead, Where, foresee};
-use crate::engine::read::block::{Failed, OpenBlock, gather_chunks};
+use crate::engine::read::block::{Failed, OpenBlock};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::payload::Lent;
-use crate::engine::state::run_slice::{Opened, RunSlice};
-use crate::error::{Damage, Error, Place, Result};
+use crate::engine::state::payload::{Lent, Payload};
+use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
+use crate::error::{Damage, Error, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{RunNo, Seq};
-
-impl Opened {
-    /// Where the first record is that may have a sequence of at least `seq`, and the first one that
-    /// must have: see [`RunSlice::bound`].
-    fn locate(&self, seq: Seq) -> Result<(Spot, Spot)> {
-        for (number, part) in self.parts.iter().enumerate() {
-            if part.first_seq.is_some() && part.next_seq > seq {
-                let (may, must) = part.bound(seq)?;
-                let spot = |index| Spot { part: number, index };
-                return Ok((spot(may), spot(must)));
-            }
-        }
-        let end = Spot { part: self.parts.len(), index: 0 };
-        Ok((end, end))
-    }
-
-    /// Adds the run and the sequence to an error that lacks them.
-    #[cold]
-    fn named(&self, error: Error, seq: Option<Seq>) -> Error {
-        error.naming(&self.agent, &self.run, seq)
-    }
-
-    /// The kind and the payload of a record in chunks.
-    #[cold]
-    fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let gathered = gather_chunks(&self.parts, header, stored);
-        gathered.map_err(|error| self.named(error, Some(header.seq)))
-    }
-
-    /// The item for records that a directory does not list correctly.
-    fn unlisted(&self, part: &RunSlice, seq: Option<Seq>, damage: Damage) -> Error {
-        let place = Place::Directory { segment: part.segment.id() };
-        self.named(Error::corrupt(place, damage), seq)
-    }
-}
-
-/// A place between records: the slice, and the index of a record in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Spot {
-    pub(crate) part: usize,
-    pub(crate) index: u32,
-}
 
 /// A record as a slice lists it.
 #[derive(Clone, Copy)]
@@ -73,7 +31,7 @@ struct Listed<'o> {
 }
 
 /// The rest of a run between two ends, and the state at the front.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Walk {
     run_no: RunNo,
     front: Spot,
@@ -112,11 +70,8 @@ impl Walk {
     /// All records of a run.
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
-        let front = Spot { part: 0, index: 0 };
-        let (low, high, expected) = (Seq(0), Seq(u64::MAX), Some(Seq(0)));
-        let (block, failed, ahead, lent, kept) = (None, None, None, None, None);
-        let looks = 0;
-        Self { run_no, front, back, low, high, expected, block, failed, ahead, lent, kept, looks }
+        let (high, expected) = (Seq(u64::MAX), Some(Seq(0)));
+        Self { run_no, back, high, expected, ..Self::default() }
     }
 
     /// Keeps only records with a sequence of at least `low` and below `high`. Where records are is
@@ -478,6 +433,57 @@ impl Walk {
             Ok(stored.into_owned())
         };
         Some(bytes.map(|bytes| Ready { header, bytes: Where::Copy(bytes) }))
+    }
+
+    /// A record, for short use.
+    pub(crate) fn view(&self, Ready { header, bytes }: Ready) -> RecordView<'_> {
+        let stored = match bytes {
+            Where::Ahead(place) => Cow::Borrowed(self.look_ahead(place)),
+            Where::Block => Cow::Borrowed(self.look_in_block(&header)),
+            Where::Copy(bytes) => Cow::Owned(bytes),
+        };
+        Record::new(&header, stored)
+    }
+
+    /// A record, to keep.
+    pub(crate) fn to_keep(&self, Ready { header, bytes }: Ready) -> Result<Record> {
+        let stored = match bytes {
+            Where::Ahead(place) => Payload::owned(self.look_ahead(place).to_vec()),
+            Where::Block => return self.keep_of_block(&header),
+            Where::Copy(bytes) => Payload::owned(bytes),
+        };
+        Ok(Record::new(&header, stored))
+    }
+
+    /// The bytes of a record that was read ahead.
+    fn look_ahead(&self, place: Range<usize>) -> &[u8] {
+        self.ahead.as_ref().map_or(&[], |ahead| ahead.look(place))
+    }
+
+    /// The bytes of a record of the last block.
+    fn look_in_block(&self, header: &FrameHeader) -> &[u8] {
+        self.block.as_deref().map_or(&[], |block| block.look(header))
+    }
+
+    /// A record of the last block, to keep.
+    fn keep_of_block(&self, header: &FrameHeader) -> Result<Record> {
+        let block = self.block.as_deref().ok_or(Error::Poisoned)?;
+        let stored = Payload::part(block.raw(), header.extra, header.payload_len);
+        Ok(Record::new(header, stored))
+    }
+
+    /// The record in a checked frame, to keep.
+    fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
+        let header = frame.header;
+        if header.kind == FrameKind::Block {
+            return self.keep_of_block(&header);
+        }
+        let stored = self.kept().ok_or(Error::Poisoned)?.keep(frame);
+        if header.flags & FLAG_CHUNKS != 0 {
+            let gathered = self.unless_closed(part, opened.gather(&header, &stored));
+            return Ok(Record::new(&header, Payload::owned(gathered?)));
+        }
+        Ok(Record::new(&header, stored))
     }
 }
 

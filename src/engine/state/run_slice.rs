@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
-use crate::error::{Damage, Error, Result, unless_damaged};
+use crate::error::{Damage, Error, Place, Result, unless_damaged};
 use crate::format::codec::first_of;
 use crate::format::frames::block::seq_in;
 use crate::format::{FrameHeader, FrameKind};
@@ -253,6 +253,41 @@ pub(crate) struct Opened {
     pub(crate) run: RunId,
     /// Its slice in each segment, in the order of the log.
     pub(crate) parts: Arc<[RunSlice]>,
+}
+
+/// A place between records: the slice, and the index of a record in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Spot {
+    pub(crate) part: usize,
+    pub(crate) index: u32,
+}
+
+impl Opened {
+    /// Where the first record is that may have a sequence of at least `seq`, and the first one that
+    /// must have: see [`RunSlice::bound`].
+    pub(crate) fn locate(&self, seq: Seq) -> Result<(Spot, Spot)> {
+        for (number, part) in self.parts.iter().enumerate() {
+            if part.first_seq.is_some() && part.next_seq > seq {
+                let (may, must) = part.bound(seq)?;
+                let spot = |index| Spot { part: number, index };
+                return Ok((spot(may), spot(must)));
+            }
+        }
+        let end = Spot { part: self.parts.len(), index: 0 };
+        Ok((end, end))
+    }
+
+    /// Adds the run and the sequence to an error that lacks them.
+    #[cold]
+    pub(crate) fn named(&self, error: Error, seq: Option<Seq>) -> Error {
+        error.naming(&self.agent, &self.run, seq)
+    }
+
+    /// The item for records that a directory does not list correctly.
+    pub(crate) fn unlisted(&self, part: &RunSlice, seq: Option<Seq>, damage: Damage) -> Error {
+        let place = Place::Directory { segment: part.segment.id() };
+        self.named(Error::corrupt(place, damage), seq)
+    }
 }
 
 #[cfg(test)]

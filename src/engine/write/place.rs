@@ -67,8 +67,8 @@ impl Log {
         self.place(state, core::slice::from_mut(pending_frame), urgency, level)
     }
 
-    /// Whether the tail's segment has room for the frames; allocates the room. On a full disk it has
-    /// none for urgent frames if the next segment is allocated already.
+    /// Whether the tail's segment has room for the frames; allocates the room. On a full disk it
+    /// has none for urgent frames if the next segment is allocated already.
     fn fits(&self, state: &mut LogState, need: (usize, usize), urgency: Urgency) -> Result<bool> {
         let reserve = reserve_for(self.extent_size, urgency) as usize;
         let directory = frame_len(state.tail.builder.encoded_len() + need.1);
