@@ -103,7 +103,8 @@ impl Open {
 
     pub(crate) fn downgrade(self: &Arc<Self>) -> WeakOpen {
         let (open, over) = (Arc::downgrade(self), Arc::clone(&self.over));
-        WeakOpen { open, over, forks: fork::current() }
+        let is_inherited = self.engine.log.disk.is_inherited();
+        WeakOpen { open, over, forks: if is_inherited { u64::MAX } else { fork::current() } }
     }
 
     /// Stops the threads, and closes the engine.
@@ -118,6 +119,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         if self.engine.log.disk.is_inherited() {
+            let _over = Over(&self.over);
             drop(self.threads.get_mut().take());
             // Dropping an index writes, and waits for threads that do not exist in a forked child.
             core::mem::forget(Arc::clone(&self.engine));
@@ -133,7 +135,7 @@ impl Drop for Open {
 
 impl WeakOpen {
     pub(crate) fn is_open(&self) -> bool {
-        self.open.strong_count() > 0
+        self.over.get().is_none()
     }
 
     /// The store, unless it is closed, or another process has it open. If it is just being dropped,
@@ -146,7 +148,13 @@ impl WeakOpen {
             self.over.wait();
             return None;
         };
-        (!open.engine.log.disk.is_closed()).then_some(open)
+        let engine = &open.engine;
+        if engine.log.state.lock().closed || engine.log.disk.is_closed() {
+            // The thread that closes it has the lock until the file is released.
+            drop(engine.closing.lock());
+            return None;
+        }
+        Some(open)
     }
 }
 

@@ -5,13 +5,17 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use runlog::storage::{FileStorage, MemoryStorage};
 use runlog::{
     Allow, Error, NewRecord, Options, Outcome, Payload, Record, Result, RunLog, RunQuery,
 };
-use runlog_sim::SimDisk;
+use runlog_sim::{OpKind, SimDisk};
 use tempfile::TempDir;
+
+use super::support::held::Held;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -152,7 +156,7 @@ fn the_bytes_of_a_record_that_is_looked_at_stay_while_another_thread_closes_the_
     trace.next_view().unwrap().unwrap();
     let view = trace.next_view().unwrap().unwrap();
     let before = view.payload().as_ptr();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| log.clone().close().unwrap());
     });
     overwrite(&path);
@@ -170,7 +174,7 @@ fn what_reads_while_the_store_is_closed_answers_right_or_says_that_it_is_closed(
         let path = folder.path().join("store");
         let log = options().create(&path).unwrap();
         fill(&log);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for thread in 0..3 {
                 let log = log.clone();
                 scope.spawn(move || {
@@ -274,4 +278,26 @@ fn handles_are_send_and_sync() {
     check::<RunLog>();
     check::<FileStorage>();
     check::<Payload>();
+}
+
+#[test]
+fn a_weak_handle_of_a_store_that_is_being_closed_answers_once_it_is_closed() {
+    let held = Held::new();
+    let log = options().background(false).create_storage(Arc::new(held.clone())).unwrap();
+    fill(&log);
+    let (weak, other) = (log.downgrade(), log.clone());
+    let holder = held.hold(OpKind::Sync);
+    // The disk holds threads with this name.
+    let closes = thread::Builder::new().name("runlog-sync".to_owned());
+    let closes = closes.spawn(move || log.close().unwrap()).unwrap();
+    holder.wait();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&is_over);
+    let asks = thread::spawn(move || weak.upgrade().is_none() && ended.load(Ordering::SeqCst));
+    (0..1_000).for_each(|_| thread::yield_now());
+    is_over.store(true, Ordering::SeqCst);
+    holder.let_go();
+    closes.join().unwrap();
+    assert!(asks.join().unwrap());
+    assert!(other.downgrade().upgrade().is_none());
 }

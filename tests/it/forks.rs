@@ -24,7 +24,7 @@ unsafe extern "C" {
 
 type InChild = fn(RunWriter, RunLog);
 
-const IN_CHILD: [(&str, InChild); 4] = [
+const IN_CHILD: [(&str, InChild); 5] = [
     ("drop", |run, log| {
         drop(run);
         drop(log);
@@ -44,6 +44,12 @@ const IN_CHILD: [(&str, InChild); 4] = [
         assert!(log.start_run("agent", "other", ()).is_err());
         assert!(log.delete_run("old").is_err());
         drop((run, log));
+    }),
+    ("weak", |run, log| {
+        let weak = log.downgrade();
+        assert!(weak.upgrade().is_none());
+        drop((run, log));
+        assert!(weak.upgrade().is_none());
     }),
 ];
 

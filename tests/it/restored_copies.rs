@@ -182,3 +182,29 @@ fn a_store_that_a_salvage_made_gives_out_no_version_of_the_damaged_one() {
     }
     log.close().unwrap();
 }
+
+/// The same backup is restored a second time, since the first store that it became is lost too.
+#[test]
+fn two_stores_that_one_copy_became_give_out_different_numbers() {
+    let (copy, _, _) = backed_up(true);
+    let image = copy.to_bytes();
+    let restored = || Arc::new(MemoryStorage::from_bytes(image.clone()));
+    let first = restored();
+    let log = small().open_storage(first.clone()).unwrap();
+    work(&log, "lost", 500);
+    let lost = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
+    log.close().unwrap();
+    let cursor = end_of(&first);
+    let second = restored();
+    let log = small().open_storage(second.clone()).unwrap();
+    let mut follower = reader(&second).follow(Follow::Everything, cursor).ok();
+    work(&log, "lost", 500);
+    let put = log.docs().put("space", "key", &NewRecord::new(b"other")).unwrap();
+    assert_ne!(put, lost);
+    log.sync().unwrap();
+    // It is told, or the cursor is refused, by which of both went further.
+    if let Some(follower) = &mut follower {
+        assert_eq!(all(follower).len(), 501);
+    }
+    log.close().unwrap();
+}

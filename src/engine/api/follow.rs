@@ -94,7 +94,8 @@ impl Reader {
     /// answers stays as it is.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a cursor of another store,
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a cursor of another store, and
+    /// for one that is ahead of all that the store has promised, since it was set back,
     /// [`Error::InvalidId`](crate::Error::InvalidId), and those of [`ReaderOptions::open`].
     pub fn follow(&self, what: Follow<'_>, from: LogCursor) -> Result<Follower> {
         Follower::new(self.replica.again()?, (what, from), (Arc::default(), None))

@@ -145,16 +145,17 @@ impl RunLog {
 }
 
 impl WeakRunLog {
-    /// Whether a handle keeps the store open. It never waits.
+    /// Whether a handle keeps the store open, or the last one is just being dropped: then the file
+    /// is not released yet. It never waits.
     pub fn is_open(&self) -> bool {
         self.open.is_open()
     }
 
     /// A handle of the store; `None` once it is closed, and in a forked child.
     ///
-    /// If its last handle is being dropped, this waits until the file is released. So after `None`
-    /// this process does not have the file open, and may open it again. An [`Observer`] that is
-    /// told of that closing must not wait for it.
+    /// If the store is being closed, this waits until the file is released. So after `None` this
+    /// process does not have the file open, and may open it again. An [`Observer`] of the store
+    /// must not wait for that: it may ask [`WeakRunLog::is_open`].
     ///
     /// [`Observer`]: crate::Observer
     pub fn upgrade(&self) -> Option<RunLog> {

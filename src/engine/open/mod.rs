@@ -291,7 +291,7 @@ fn build(
     let writer = setup.options.tail_writer;
     let mut state = first_state(&disk, (&base, writer), known, catalog, &log)?;
     if base.superblock.flags & (FLAG_COPY | FLAG_SALVAGED) != 0 {
-        state.leave_numbers_out(RunNo(0));
+        state.leave_numbers_out(RunNo(0), setup.options.environment.random()?);
     }
     let is_rebuilt =
         |segment: &Arc<Segment>| has_evictions(segment) && segment.directory_damage().is_some();

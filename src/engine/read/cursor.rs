@@ -299,9 +299,13 @@ impl Walk {
         loop {
             let listed = self.settle_front(opened)?;
             self.lend(listed);
+            let part = self.front.part;
             let stepped = self.step_to(opened, listed);
             let stepped = self.unless_closed(listed.part, stepped);
-            if !self.is_outside(seq_of(stepped.as_ref().map(|(_, frame)| frame))) {
+            // What ends a slice is told in any case.
+            if part != self.front.part
+                || !self.is_outside(seq_of(stepped.as_ref().map(|(_, frame)| frame)))
+            {
                 return Some(stepped);
             }
         }
@@ -392,16 +396,12 @@ impl Walk {
             let listed = self.settle_back(opened)?;
             let Listed { part, spot, .. } = listed;
             self.lend(listed);
-            let checked = match self.list_is_over(listed) {
-                Some(error) => {
-                    self.back = Spot { part: spot.part, index: 0 };
-                    Err(error)
-                }
-                None => {
-                    self.back = spot;
-                    self.check(listed)
-                }
-            };
+            if let Some(error) = self.list_is_over(listed) {
+                self.back = Spot { part: spot.part, index: 0 };
+                return Some(self.unless_closed(part, Err(error)));
+            }
+            self.back = spot;
+            let checked = self.check(listed);
             let checked = self.unless_closed(part, checked);
             if !self.is_outside(seq_of(checked.as_ref())) {
                 return Some(checked.and_then(|frame| self.keep(opened, part, frame)));

@@ -7,7 +7,7 @@ use crate::engine::read::record::Record;
 use crate::engine::reader::Replica;
 use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Error, Result};
-use crate::format::map::superblock::FLAG_COPY;
+use crate::format::map::superblock::{FLAG_COPY, FLAG_SALVAGED};
 use crate::gc::Rule;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, Timestamp};
 
@@ -106,11 +106,12 @@ impl LogCursor {
     }
 
     /// Refuses a cursor behind all numbers that the store has promised: it has been set back since
-    /// the cursor was made, and what is appended now would be left out. A copy may only be behind.
+    /// the cursor was made, and what is appended now would be left out. A copy may only be behind,
+    /// and a file without superblocks does not say what it has promised.
     pub(super) fn check_promise(self, replica: &Replica) -> Result<()> {
         let is_ahead = || -> Result<bool> {
             let block = replica.superblock()?;
-            Ok(block.flags & FLAG_COPY == 0 && self.after.lsn >= block.next_lsn)
+            Ok(block.flags & (FLAG_COPY | FLAG_SALVAGED) == 0 && self.after.lsn >= block.next_lsn)
         };
         if !is_ahead()? {
             return Ok(());

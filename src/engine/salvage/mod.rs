@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use crate::engine::api::run_log::RunLog;
 use crate::engine::open::create::write_store;
+use crate::engine::open::front_matter::read_slots;
 use crate::engine::reader::only_reading::OnlyReading;
 use crate::engine::salvage::around::Around;
 use crate::engine::salvage::census::take_census;
@@ -35,6 +36,7 @@ use crate::engine::salvage::report::{Doubt, Missing, SalvageReport};
 use crate::engine::setup::options::{Compaction, Options};
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, Storage};
+use crate::engine::values::report::RecoveryReport;
 use crate::error::{Error, Result};
 use crate::format::frames::block::MAX_RECORD;
 
@@ -118,7 +120,11 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
     let options = options_for(&located);
     write_store(&*out, &options)?;
     let log = options.start(out, None)?;
-    log.log().state.lock().leave_numbers_out(census.last_run_no());
+    let slots = read_slots(&located.disk, &mut RecoveryReport::default())?;
+    let promised = slots.iter().map(|block| block.next_run_no).max().unwrap_or_default();
+    let random = log.log().setup.options.environment.random()?;
+    let last = census.last_run_no().max(promised);
+    log.log().state.lock().leave_numbers_out(last, random);
     let mut report = SalvageReport {
         has_manifest: located.has_manifest,
         segments: located.segments.len() as u64,

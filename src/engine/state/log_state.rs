@@ -78,8 +78,13 @@ pub(crate) const NUMBERS_AHEAD: u64 = 1 << 24;
 const _: () = assert!(NUMBERS_AHEAD / 2 > (64 << 20) / frame::FRAME_HEADER_LEN as u64);
 
 /// How many numbers a store leaves out that has less than was once acknowledged: a copy, or what a
-/// salvage found. More than any store gives out between two such openings.
+/// salvage found. At least so many, and a random multiple of more than any store gives out between
+/// two such openings: the same copy may be restored twice.
 const NUMBERS_LEFT_OUT: u64 = 1 << 40;
+
+fn left_out(random: u64) -> u64 {
+    NUMBERS_LEFT_OUT + ((random & 0xffff) << 34)
+}
 
 /// A checkpoint is due when this many segments are waiting for one.
 const CHECKPOINT_DUE: usize = 4;
@@ -103,14 +108,14 @@ impl LogState {
     /// Goes on behind all numbers that the store may have given out for what is not here, such as
     /// the versions of documents that callers have, and the cursors of followers. `last` is the
     /// largest of a run that is known elsewhere.
-    pub(crate) fn leave_numbers_out(&mut self, last: RunNo) {
+    pub(crate) fn leave_numbers_out(&mut self, last: RunNo, random: u64) {
         if last.0 < NUMBERS_END / 2 {
             self.next_run_no = self.next_run_no.max(RunNo(last.0 + 1));
         }
         for next in [&mut self.next_run_no.0, &mut self.next_lsn.0] {
             // Near the end it is better to have numbers.
             if *next < NUMBERS_END / 2 {
-                *next += NUMBERS_LEFT_OUT;
+                *next += left_out(random);
             }
         }
         self.promised = (self.next_run_no, self.next_lsn);

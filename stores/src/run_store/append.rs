@@ -223,6 +223,10 @@ impl Opened {
         if known.as_ref().is_some_and(is_of) {
             return Ok(known);
         }
+        // First without a writer: with one, the run would count as in use by this program.
+        if self.owner((agent, run))? == Owner::Foreign {
+            return Err(foreign(agent, run));
+        }
         let writer = match self.log().writer((agent, run)) {
             Err(Error::RunEnded { .. }) => return Ok(None),
             Err(error) if error.is_not_found() => return Ok(None),

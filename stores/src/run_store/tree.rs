@@ -344,11 +344,19 @@ fn free_names(
     }
 }
 
+/// Makes a folder and those above it, unless they are there; their names survive power loss then.
 fn make_folder(path: &Path) -> io::Result<()> {
+    let is_missing = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
+    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    builder.create(path)?;
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn already_there(error: io::Error) -> Refusal {

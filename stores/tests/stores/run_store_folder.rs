@@ -96,15 +96,16 @@ fn a_store_that_another_has_open_is_busy_and_says_so() {
 }
 
 #[test]
-fn many_threads_open_write_and_close_the_same_folder_and_nothing_is_lost() {
-    let (_folder, root) = folder();
+fn many_threads_open_write_and_close_the_same_folders_and_nothing_is_lost() {
+    let ((_first, one), (_second, other)) = (folder(), folder());
     thread::scope(|scope| {
         for writer in 0..4 {
-            let root = &root;
+            let (one, other) = (&one, &other);
             scope.spawn(move || {
                 for number in 0..40 {
                     // The last of those that are there closes the file each time, and so does the
-                    // last that kept its log.
+                    // last that kept its log. What is closed of one folder leaves the other alone.
+                    let root = if (writer + number) % 3 == 0 { other } else { one };
                     let run = format!("{writer}-{number}");
                     let kept = (number % 2 == 1).then(|| store(root).log().unwrap());
                     store(root).append_turns("a", &run, &[turn(number, "p")]).unwrap();
@@ -113,9 +114,10 @@ fn many_threads_open_write_and_close_the_same_folder_and_nothing_is_lost() {
             });
         }
     });
-    let store = store(&root);
+    let (one, other) = (store(&one), store(&other));
     for writer in 0..4 {
         for number in 0..40 {
+            let store = if (writer + number) % 3 == 0 { &other } else { &one };
             assert_eq!(store.get_run_trace(&format!("{writer}-{number}")).unwrap().len(), 1);
         }
     }

@@ -164,3 +164,17 @@ fn no_record_goes_into_a_run_of_another_program_that_has_its_ids_now() {
         }
     }
 }
+
+/// A run of another program stays one that nobody uses.
+#[test]
+fn a_refused_append_makes_no_use_of_the_run_of_another_program() {
+    let storage = Arc::new(MemoryStorage::new());
+    let (log, first) = store(&storage);
+    let _ = log.start_run("a", "r", b"of another program").unwrap();
+    drop(first);
+    log.close().unwrap();
+    let (log, store) = store(&storage);
+    let refused = store.append_turns("a", "r", &[turn(1, "p")]).unwrap_err();
+    assert!(matches!(RunStoreError::of(&refused), Some(RunStoreError::Foreign { .. })));
+    assert_eq!(log.adopt_orphans().unwrap().runs.len(), 1);
+}

@@ -15,8 +15,13 @@ impl Tailing {
         // One that is kept ends where the run ended when it was opened.
         let kept = self.traces.remove(&run_no).filter(|(_, next)| *next == seq);
         let mut read = None;
+        let is_of = |found: &Result<Record>| match found {
+            Ok(record) => record.seq() == seq,
+            Err(Error::Corrupt(damage)) => damage.seq == Some(seq),
+            Err(_) => true,
+        };
         if let Some((mut trace, _)) = kept {
-            read = trace.next().map(|record| (record, trace));
+            read = trace.next().map(|record| (record, trace)).filter(|(found, _)| is_of(found));
         }
         let (record, trace) = match read {
             Some(read) => read,
@@ -28,9 +33,9 @@ impl Tailing {
         };
         // It goes on behind a record that is damaged, too: it knows which others are in that frame.
         let is_behind = match &record {
-            Ok(_) => true,
-            Err(Error::Corrupt(damage)) => damage.seq == Some(seq),
-            Err(_) => false,
+            Ok(_) | Err(Error::Corrupt(_)) => is_of(&record),
+            // The walk has moved behind one record.
+            Err(error) => matches!(error, Error::NeedsFeature { .. }),
         };
         if is_behind {
             if self.traces.len() >= TRACES {
