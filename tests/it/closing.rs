@@ -5,8 +5,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use runlog::storage::{FileStorage, MemoryStorage};
 use runlog::{
@@ -291,13 +292,13 @@ fn a_weak_handle_of_a_store_that_is_being_closed_answers_once_it_is_closed() {
     let closes = thread::Builder::new().name("runlog-sync".to_owned());
     let closes = closes.spawn(move || log.close().unwrap()).unwrap();
     holder.wait();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&is_over);
-    let asks = thread::spawn(move || weak.upgrade().is_none() && ended.load(Ordering::SeqCst));
-    (0..1_000).for_each(|_| thread::yield_now());
-    is_over.store(true, Ordering::SeqCst);
+    let (answers, answered) = channel();
+    let asks = thread::spawn(move || answers.send(weak.upgrade().is_some()).unwrap());
+    let early = answered.recv_timeout(Duration::from_millis(100));
+    assert!(early.is_err(), "it answered while the store was being closed: {early:?}");
     holder.let_go();
     closes.join().unwrap();
-    assert!(asks.join().unwrap());
+    asks.join().unwrap();
+    assert!(!answered.recv().unwrap());
     assert!(other.downgrade().upgrade().is_none());
 }
