@@ -151,7 +151,7 @@ impl Rounds {
             return Ok(());
         }
         let known = self.files.values().map(|watched| &watched.source);
-        let present = known.chain(&new).map(Source::absolute_path).collect();
+        let present = known.chain(&new).map(|source| source.place.absolute_path()).collect();
         for mut source in new {
             self.names.choose(importer, &mut source, &present)?;
             let path = source.place.path();

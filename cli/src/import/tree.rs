@@ -60,8 +60,8 @@ impl Source {
         self.place.name().to_string_lossy().into_owned()
     }
 
-    /// Where it is, from the root on.
-    pub(crate) fn absolute_path(&self) -> String {
+    /// Where it is, from the root on, as the metadata say it.
+    pub(crate) fn path_text(&self) -> String {
         self.place.absolute_path().to_string_lossy().into_owned()
     }
 }

@@ -4,7 +4,8 @@
 //! last of these with a number. Ids that another file of this import has do not count. The first of
 //! these rules that finds a run decides:
 //!
-//! 1. A run that was imported from this very path is the file's.
+//! 1. A run that was imported from this very path is the file's, or from one that leads to the same
+//!    file by now and is not that of another file of this import.
 //! 2. So is a run whose file had this name in a folder where no file of this import lies, if its
 //!    records are what the file begins with: then the file was moved. If its path is still there,
 //!    the file is a copy, and no longer once it has more. A run without records shows nothing, and
@@ -17,12 +18,17 @@
 //! may be gone: the run may be the only copy.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use runlog::{Error, RunRef};
 
 use crate::formats::origin::Origin;
 
 use super::file::{FileError, Importer};
+use super::place::located;
 use super::tree::Source;
 
 /// How many numbers in a row no run may have in front of one that has: runs are deleted.
@@ -43,7 +49,7 @@ enum Run {
     Unclear,
     /// The run of this file.
     Own,
-    /// The run of a file of this name, which lay elsewhere.
+    /// The run of a file of this name, which lay elsewhere and is none of this import.
     OfName(Origin),
     /// The run of another file.
     OfAnother,
@@ -55,7 +61,7 @@ impl Names {
         &mut self,
         importer: &Importer<'_>,
         source: &mut Source,
-        present: &HashSet<String>,
+        present: &HashSet<PathBuf>,
     ) -> runlog::Result<()> {
         (source.run, source.is_new) = self.find(importer, source, present)?;
         self.taken.insert((source.agent.clone(), source.run.clone()));
@@ -67,9 +73,9 @@ impl Names {
         &self,
         importer: &Importer<'_>,
         source: &Source,
-        present: &HashSet<String>,
+        present: &HashSet<PathBuf>,
     ) -> runlog::Result<(String, bool)> {
-        let (path, name) = (source.absolute_path(), source.file_name());
+        let path = source.place.absolute_path();
         let (mut new, mut of_name, mut gap) = (None, Vec::new(), 0);
         let named = 1 + source.longer.len();
         // Most files are the only ones of their names.
@@ -80,17 +86,15 @@ impl Names {
                 is_contested = true;
                 continue;
             }
-            let found = find_run(importer, &ids, &path, &name)?;
+            let found = find_run(importer, &ids, &path, present)?;
             let is_nothing = matches!(found, Run::Nothing);
             is_contested |= !is_nothing;
             gap = if is_nothing || matches!(found, Run::Unclear) { gap + 1 } else { 0 };
             match found {
                 Run::Own => return Ok((ids.1, false)),
                 Run::Nothing | Run::Unclear => new = new.or(Some((ids.1, is_nothing))),
-                Run::OfName(origin) if !is_present(&origin, present) => {
-                    of_name.push((ids.1, origin));
-                }
-                Run::OfName(_) | Run::OfAnother => {}
+                Run::OfName(origin) => of_name.push((ids.1, origin)),
+                Run::OfAnother => {}
             }
             if place >= named && new.is_some() && (gap >= GAP || !is_contested) {
                 break;
@@ -121,16 +125,11 @@ fn ids(source: &Source) -> impl Iterator<Item = String> + use<> {
     named.into_iter().chain((2_u64..).map(move |number| format!("{last}~{number}")))
 }
 
-/// Whether the file that a run was imported from is one of this import.
-fn is_present(origin: &Origin, present: &HashSet<String>) -> bool {
-    origin.path.as_ref().is_some_and(|path| present.contains(path))
-}
-
 fn find_run(
     importer: &Importer<'_>,
     (agent, run): &(String, String),
-    path: &str,
-    name: &str,
+    path: &Path,
+    present: &HashSet<PathBuf>,
 ) -> runlog::Result<Run> {
     let metadata = match importer.log.metadata(RunRef::from((agent.as_str(), run.as_str()))) {
         Ok(metadata) => metadata,
@@ -138,12 +137,35 @@ fn find_run(
         Err(Error::InvalidId { .. } | Error::Corrupt(_)) => return Ok(Run::Unclear),
         Err(error) => return Err(error),
     };
-    Ok(match Origin::of(metadata.as_ref()) {
-        None => Run::Unclear,
-        Some(origin) if origin.path.as_deref() == Some(path) => Run::Own,
-        Some(origin) if origin.imported_from == name => Run::OfName(origin),
-        Some(_) => Run::OfAnother,
+    let Some(origin) = Origin::of(metadata.as_ref()) else {
+        return Ok(Run::Unclear);
+    };
+    let old = origin.path.as_ref().map(Path::new);
+    if old == Some(path) {
+        return Ok(Run::Own);
+    }
+    if path.file_name() != Some(OsStr::new(&origin.imported_from)) {
+        return Ok(Run::OfAnother);
+    }
+    // The path may lead there on another way, and may be stored as a user spelled it.
+    let Some(old) = old.map(located) else {
+        return Ok(Run::OfName(origin));
+    };
+    Ok(if old == path {
+        Run::Own
+    } else if present.contains(&old) {
+        Run::OfAnother
+    } else if is_same_file(&old, path) {
+        Run::Own
+    } else {
+        Run::OfName(origin)
     })
+}
+
+/// Whether two paths lead to one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 #[cfg(test)]
@@ -166,7 +188,7 @@ mod tests {
         drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
         let mut found = find(&[logs], None);
         let importer = Importer { log: &log, end: None, replace: false, follows: false };
-        let present = found.sources.iter().map(Source::absolute_path).collect();
+        let present = found.sources.iter().map(|source| source.place.absolute_path()).collect();
         let mut names = Names::default();
         for source in &mut found.sources {
             names.choose(&importer, source, &present).expect("a name");
