@@ -7,7 +7,8 @@
 //!
 //! 1. The stand-in is written and synced, and it has all records of the old run unless the user
 //!    wants them replaced. Then it is held: that says that it is whole, and no limit evicts it.
-//! 2. The old run is deleted.
+//! 2. The reason of the hold is changed to [`GOES`], and the old run is deleted. So a run that is
+//!    not there before it says so was deleted by a user or a limit, and does not come back.
 //! 3. The stand-in is copied to the ids of the old run, and synced.
 //! 4. The stand-in is released and deleted.
 //!
@@ -17,14 +18,15 @@
 //! |---|---|---|
 //! | is not held | | it is not whole, or no longer needed: it goes |
 //! | is held | is the old one, as it was | 2, 3 and 4 |
-//! | is held | is not there | 3 and 4 |
+//! | is held | is not there, and was deleted in step 2 | 3 and 4 |
+//! | is held | is not there, and was deleted otherwise | it is erased, and that is told |
 //! | is held | is a part of its copy | the part goes; 3 and 4 |
 //! | is held | begins with it | 4 |
 //! | is held | is another one, has changed, or is held | both stay, and that is told |
 
 use std::path::PathBuf;
 
-use runlog::{Allow, RunQuery, RunRef, RunSummary, RunWriter, Timestamp};
+use runlog::{Allow, HeldRun, Receipt, Rule, RunQuery, RunRef, RunSummary, RunWriter, Timestamp};
 use runlog_stores::json_lines::UNTERMINATED;
 use serde::{Deserialize, Serialize};
 
@@ -37,8 +39,12 @@ use super::file::{FileError, Importer, Refusal, outcome};
 /// The agent of stand-ins.
 pub(crate) const STAND_IN: &str = "runlog-import";
 
-/// Why a stand-in is held.
-const REASON: &str = "a run that is to be imported anew: the next import puts it in its place";
+/// Why a stand-in is held that is whole.
+const WAITS: &str = "a run that is to be imported anew: the next import puts it in its place";
+
+/// Why it is held once the import deletes the old run.
+pub(crate) const GOES: &str =
+    "a run that is imported anew, whose old run the import deletes: the next import copies it";
 
 /// What the metadata of a stand-in say.
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,7 +122,7 @@ impl Importer<'_> {
             if is_whole { Ok(()) } else { Err(changed().into()) }
         })?;
         self.log.sync()?;
-        self.log.hold(ids, REASON)?;
+        self.log.hold(ids, WAITS)?;
         Ok(self.log.run(ids)?)
     }
 
@@ -183,8 +189,16 @@ impl Importer<'_> {
                 let stand_in = format!("{}/{}", stand_in.agent, stand_in.run);
                 return Err(Refusal::Stays { agent, run, stand_in }.into());
             }
+            None if !self.has_deleted(stand_in, old)? => {
+                self.log.release(stand_in)?;
+                self.end_if_not(stand_in)?;
+                let _ = self.log.erase_run(stand_in)?;
+                let (agent, run) = (old.agent.clone(), old.run.clone());
+                return Err(Refusal::Deleted { agent, run }.into());
+            }
             there => {
                 if let Some(there) = there {
+                    self.log.hold(stand_in, GOES)?;
                     self.remove(there)?;
                 }
                 let (metadata, at) = (said.origin.to_json(), stand_in.started_at);
@@ -194,6 +208,23 @@ impl Importer<'_> {
         self.log.sync()?;
         self.log.release(stand_in)?;
         self.remove(stand_in)
+    }
+
+    /// Whether the import has deleted the old run, and not a user or a limit.
+    fn has_deleted(&self, stand_in: &RunSummary, old: &Old) -> Result<bool, FileError> {
+        let held = self.log.held_runs()?;
+        let waits = |held: &HeldRun| held.number() == stand_in.number() && held.reason == WAITS;
+        if held.iter().any(waits) {
+            return Ok(false);
+        }
+        let is_of_old = |receipt: &Receipt| {
+            (receipt.agent.as_str(), receipt.run.as_str()) == (&*old.agent, &*old.run)
+        };
+        let receipts = self.log.receipts(usize::MAX)?;
+        Ok(receipts
+            .iter()
+            .find(|receipt| is_of_old(receipt))
+            .is_none_or(|receipt| receipt.rule == Rule::Deleted))
     }
 
     /// Whether a run with the ids that a stand-in stands for has all that the stand-in has.

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::formats::origin::Origin;
 use crate::output::Output;
 
-use super::anew::{Anew, STAND_IN, StandIn};
+use super::anew::{Anew, GOES, STAND_IN, StandIn};
 use super::crew::Job;
 use super::file::{Done, FileError, Importer};
 use super::place::Opened;
@@ -427,6 +427,7 @@ fn an_import_anew_that_was_cut_short_is_finished_without_the_file() {
         let stand_in = place.stand_in();
         assert!(stand_in.held);
         if state != "stand-in" {
+            let _ = place.log.hold(&stand_in, GOES).expect("held");
             place.end("r");
         }
         if matches!(state, "deleted" | "part") {
@@ -468,6 +469,30 @@ fn a_stand_in_that_is_not_whole_or_not_needed_goes_and_the_run_stays() {
     drop(place.log.start_run(STAND_IN, "r", ()).expect("a run"));
     assert!(place.importer(false).settle_all().expect("settled").is_empty());
     assert_eq!(others(&place).len(), 2);
+}
+
+/// Goal: a run that the user deleted does not come back.
+#[test]
+fn a_stand_in_whose_run_the_user_deleted_goes_too() {
+    for (erases, begins) in [(false, false), (true, false), (true, true)] {
+        let (place, ..) = begun();
+        let stand_in = place.stand_in();
+        if begins {
+            let _ = place.log.hold(&stand_in, GOES).expect("held");
+        }
+        place.end("r");
+        if erases {
+            let _ = place.log.erase_run(("a", "r")).expect("erased");
+        } else {
+            let _ = place.log.delete_run(("a", "r")).expect("deleted");
+        }
+        let left = place.importer(false).settle_all().expect("settled");
+        assert_eq!(others(&place), ["a/w"]);
+        assert!(place.log.run(("a", "r")).is_err());
+        assert_eq!(left.len(), 1);
+        assert!(left[0].1.to_string().contains("was deleted"), "{left:?}");
+        assert!(place.importer(false).settle_all().expect("settled").is_empty());
+    }
 }
 
 #[test]
