@@ -159,6 +159,7 @@ impl Rounds {
             let watched = Watched { source, found, stamp: None, mark: None, told: None };
             self.files.insert(path, watched);
         }
+        self.names.end_round();
         Ok(())
     }
 }

@@ -17,13 +17,13 @@
 //! So a run is never gone on with, or replaced, for a file that only has the name of its own, which
 //! may be gone: the run may be the only copy.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use runlog::{Error, RunRef};
+use runlog::{Error, RunQuery, RunRef};
 
 use crate::formats::origin::Origin;
 
@@ -31,13 +31,22 @@ use super::file::{FileError, Importer};
 use super::place::located;
 use super::tree::Source;
 
-/// How many numbers in a row no run may have in front of one that has: runs are deleted.
-const GAP: usize = 8;
-
 /// Gives each file a run of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     taken: HashSet<(String, String)>,
+    /// Of each agent with a new file in this round, the numbers that its runs have, by what is in
+    /// front of them.
+    numbers: HashMap<String, HashMap<String, BTreeSet<u64>>>,
+}
+
+/// What the ids of a file have shown so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The first one that is free, and whether the store has no such run.
+    new: Option<(String, bool)>,
+    /// Runs of files of this name.
+    of_name: Vec<(String, Origin)>,
 }
 
 /// What a store has under ids.
@@ -70,37 +79,31 @@ impl Names {
 
     /// The run id of a file, and whether the store has no such run.
     fn find(
-        &self,
+        &mut self,
         importer: &Importer<'_>,
         source: &Source,
         present: &HashSet<PathBuf>,
     ) -> runlog::Result<(String, bool)> {
-        let path = source.place.absolute_path();
-        let (mut new, mut of_name, mut gap) = (None, Vec::new(), 0);
-        let named = 1 + source.longer.len();
-        // Most files are the only ones of their names.
-        let mut is_contested = false;
-        for (place, run) in ids(source).enumerate() {
-            let ids = (source.agent.clone(), run);
-            if self.taken.contains(&ids) {
-                is_contested = true;
-                continue;
-            }
-            let found = find_run(importer, &ids, &path, present)?;
-            let is_nothing = matches!(found, Run::Nothing);
-            is_contested |= !is_nothing;
-            gap = if is_nothing || matches!(found, Run::Unclear) { gap + 1 } else { 0 };
-            match found {
-                Run::Own => return Ok((ids.1, false)),
-                Run::Nothing | Run::Unclear => new = new.or(Some((ids.1, is_nothing))),
-                Run::OfName(origin) => of_name.push((ids.1, origin)),
-                Run::OfAnother => {}
-            }
-            if place >= named && new.is_some() && (gap >= GAP || !is_contested) {
-                break;
+        let mut seen = Seen::default();
+        for run in [&source.run].into_iter().chain(&source.longer) {
+            if self.is_own(importer, source, run, present, &mut seen)? {
+                return Ok((run.clone(), false));
             }
         }
-        for (run, origin) in of_name {
+        // Those in front of one that has a number may be deleted by now.
+        let last = source.longer.last().unwrap_or(&source.run);
+        let known = self.numbers(importer, &source.agent, last)?;
+        let others = (2_u64..).filter(|number| !known.contains(number));
+        for number in known.iter().copied().chain(others) {
+            if seen.new.is_some() && !known.contains(&number) {
+                break;
+            }
+            let run = format!("{last}~{number}");
+            if self.is_own(importer, source, &run, present, &mut seen)? {
+                return Ok((run, false));
+            }
+        }
+        for (run, origin) in seen.of_name {
             let known = Source { run, ..source.clone() };
             match importer.is_run_of(&known, &origin) {
                 Ok(true) => return Ok((known.run, false)),
@@ -109,20 +112,67 @@ impl Names {
                 Err(FileError::Store(error)) => return Err(error),
             }
         }
-        Ok(new.unwrap_or_else(|| (source.run.clone(), false)))
+        Ok(seen.new.unwrap_or_else(|| (source.run.clone(), false)))
+    }
+
+    /// Whether a run is that of a file; if not, what it shows is noted.
+    fn is_own(
+        &self,
+        importer: &Importer<'_>,
+        source: &Source,
+        run: &str,
+        present: &HashSet<PathBuf>,
+        seen: &mut Seen,
+    ) -> runlog::Result<bool> {
+        let ids = (source.agent.clone(), run.to_owned());
+        if self.taken.contains(&ids) {
+            return Ok(false);
+        }
+        let found = find_run(importer, &ids, &source.place.absolute_path(), present)?;
+        let is_nothing = matches!(found, Run::Nothing);
+        match found {
+            Run::Own => return Ok(true),
+            Run::Nothing | Run::Unclear if seen.new.is_none() => {
+                seen.new = Some((ids.1, is_nothing));
+            }
+            Run::OfName(origin) => seen.of_name.push((ids.1, origin)),
+            Run::Nothing | Run::Unclear | Run::OfAnother => {}
+        }
+        Ok(false)
+    }
+
+    /// The numbers of the runs of an agent whose ids are otherwise this one. All of its runs are
+    /// listed once a round.
+    fn numbers(
+        &mut self,
+        importer: &Importer<'_>,
+        agent: &str,
+        last: &str,
+    ) -> runlog::Result<BTreeSet<u64>> {
+        if !self.numbers.contains_key(agent) {
+            let mut numbers: HashMap<String, BTreeSet<u64>> = HashMap::new();
+            for run in importer.log.runs(&RunQuery::new().agent(agent)) {
+                let run = run?.run;
+                let parts = run.as_str().rsplit_once('~');
+                if let Some((last, Ok(number))) = parts.map(|(last, text)| (last, text.parse())) {
+                    numbers.entry(last.to_owned()).or_default().insert(number);
+                }
+            }
+            self.numbers.insert(agent.to_owned(), numbers);
+        }
+        let known = self.numbers.get(agent).and_then(|numbers| numbers.get(last));
+        Ok(known.cloned().unwrap_or_default())
+    }
+
+    /// All files of a round have their runs: the next one lists the runs of the store anew.
+    pub(crate) fn end_round(&mut self) {
+        self.numbers.clear();
     }
 
     /// The file is gone.
     pub(crate) fn release(&mut self, source: &Source) {
         self.taken.remove(&(source.agent.clone(), source.run.clone()));
     }
-}
-
-/// All run ids that a file may have, in the order in which it would have them.
-fn ids(source: &Source) -> impl Iterator<Item = String> + use<> {
-    let named = [vec![source.run.clone()], source.longer.clone()].concat();
-    let last = source.longer.last().unwrap_or(&source.run).clone();
-    named.into_iter().chain((2_u64..).map(move |number| format!("{last}~{number}")))
 }
 
 fn find_run(

@@ -347,3 +347,31 @@ fn a_path_that_is_not_utf8_is_not_taken_for_another() {
     assert!(told[0].ends_with(" imported s"), "{told:?}");
     assert!(told[1].ends_with(" imported s.jsonl"), "{told:?}");
 }
+
+#[test]
+fn a_file_keeps_its_run_when_all_runs_before_it_are_deleted() {
+    let world = World::new();
+    let names: Vec<_> = (0..16).map(|folder| format!("{folder}/s.jsonl")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for name in &names {
+        world.write(name, format!("[{name:?}]\n"));
+    }
+    // Another file, whose name only looks as if it had a number.
+    world.write("s~18446744073709551615.jsonl", "{}\n");
+    world.write("s.jsonl~1000000000000.jsonl", "{}\n");
+    import(&world, &["s~18446744073709551615.jsonl", "s.jsonl~1000000000000.jsonl"]);
+    let told = import(&world, &names);
+    assert_eq!(told[3], "3/s.jsonl imported s.jsonl~3");
+    assert_eq!(told[15], "15/s.jsonl imported s.jsonl~15");
+    for line in told[..3].iter().chain(&told[4..15]) {
+        let run = format!("me/{}", line.rsplit(' ').next().expect("a run"));
+        world.good(&["end", &run, "--status", "completed"]);
+        world.good(&["rm", &run]);
+    }
+    for place in [3, 15] {
+        let wanted = told[place].replace("imported", "already_there");
+        assert_eq!(import(&world, &names[place..=place]), [wanted]);
+    }
+    world.write("new/s.jsonl", "{}\n");
+    assert_eq!(import(&world, &["new/s.jsonl"]), ["new/s.jsonl imported s"]);
+}
