@@ -119,6 +119,12 @@ impl Rounds {
                     if stamp.is_some() && watched.stamp == stamp {
                         continue;
                     }
+                    // What a copy has more than its original is not the original's.
+                    if watched.source.is_copy() {
+                        self.names.release(&watched.source);
+                        self.files.remove(&path);
+                        new.push(source);
+                    }
                 }
                 None => new.push(source),
             }

@@ -286,6 +286,30 @@ fn a_followed_file_that_moved_keeps_its_run_and_a_new_one_of_its_name_gets_anoth
     assert_eq!(place.told("0/x.jsonl").records.len(), 3);
 }
 
+/// A copy has the run of its original only as long as it has no more.
+#[test]
+fn a_followed_copy_that_grows_gets_a_run_of_its_own() {
+    let (place, original) = (Place::new(), Place::new());
+    original.write("x.jsonl", b"{\"a\":1}\n");
+    let found = tree::find(&[original.logs()], Some("a"));
+    let mut out = Output::nowhere();
+    let mut reporter = Reporter::new(&mut out, false, false);
+    let importer = place.importer(false);
+    Rounds::default().round(&importer, found, &mut reporter).expect("a round");
+    let mut rounds = Rounds::default();
+    place.write("x.jsonl", b"{\"a\":1}\n");
+    place.round(&mut rounds, true);
+    assert!(place.log.run(("a", "x.jsonl")).is_err());
+    place.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 1);
+    assert_eq!(place.told("x.jsonl").records.len(), 2);
+    place.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n{\"c\":2}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 1);
+    assert_eq!(place.told("x.jsonl").records.len(), 3);
+}
+
 /// A file that is too long to stay in memory, whose run ends in a half written line, and grew.
 fn long_and_completed(place: &Place) -> (Source, u64) {
     let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1 << 10));

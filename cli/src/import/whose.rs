@@ -40,6 +40,15 @@ pub(crate) struct Names {
     numbers: HashMap<String, HashMap<String, BTreeSet<u64>>>,
 }
 
+/// The run of a file: its id, whether the store has no such run, and the path it came from if that
+/// is another.
+#[derive(Debug, Default)]
+struct Chosen {
+    run: String,
+    is_new: bool,
+    old_path: Option<PathBuf>,
+}
+
 /// What the ids of a file have shown so far.
 #[derive(Debug, Default)]
 struct Seen {
@@ -72,22 +81,24 @@ impl Names {
         source: &mut Source,
         present: &HashSet<PathBuf>,
     ) -> runlog::Result<()> {
-        (source.run, source.is_new) = self.find(importer, source, present)?;
+        let chosen = self.find(importer, source, present)?;
+        (source.run, source.is_new, source.old_path) = (chosen.run, chosen.is_new, chosen.old_path);
         self.taken.insert((source.agent.clone(), source.run.clone()));
         Ok(())
     }
 
-    /// The run id of a file, and whether the store has no such run.
+    /// The run of a file.
     fn find(
         &mut self,
         importer: &Importer<'_>,
         source: &Source,
         present: &HashSet<PathBuf>,
-    ) -> runlog::Result<(String, bool)> {
+    ) -> runlog::Result<Chosen> {
+        let own = |run: String| Chosen { run, ..Chosen::default() };
         let mut seen = Seen::default();
         for run in [&source.run].into_iter().chain(&source.longer) {
             if self.is_own(importer, source, run, present, &mut seen)? {
-                return Ok((run.clone(), false));
+                return Ok(own(run.clone()));
             }
         }
         // Those in front of one that has a number may be deleted by now.
@@ -100,19 +111,23 @@ impl Names {
             }
             let run = format!("{last}~{number}");
             if self.is_own(importer, source, &run, present, &mut seen)? {
-                return Ok((run, false));
+                return Ok(own(run));
             }
         }
         for (run, origin) in seen.of_name {
             let known = Source { run, ..source.clone() };
             match importer.is_run_of(&known, &origin) {
-                Ok(true) => return Ok((known.run, false)),
+                Ok(true) => {
+                    let old_path = origin.path.map(PathBuf::from);
+                    return Ok(Chosen { old_path, ..own(known.run) });
+                }
                 // A file that cannot be read is told of when it is imported.
                 Ok(false) | Err(FileError::File(_)) => {}
                 Err(FileError::Store(error)) => return Err(error),
             }
         }
-        Ok(seen.new.unwrap_or_else(|| (source.run.clone(), false)))
+        let (run, is_new) = seen.new.unwrap_or_else(|| (source.run.clone(), false));
+        Ok(Chosen { is_new, ..own(run) })
     }
 
     /// Whether a run is that of a file; if not, what it shows is noted.
