@@ -26,7 +26,9 @@
 
 use std::path::PathBuf;
 
-use runlog::{Allow, HeldRun, Receipt, Rule, RunQuery, RunRef, RunSummary, RunWriter, Timestamp};
+use runlog::{
+    Allow, HeldRun, Receipt, Rule, RunQuery, RunRef, RunStatus, RunSummary, RunWriter, Timestamp,
+};
 use runlog_stores::json_lines::UNTERMINATED;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +42,7 @@ use super::file::{FileError, Importer, Refusal, outcome};
 pub(crate) const STAND_IN: &str = "runlog-import";
 
 /// Why a stand-in is held that is whole.
-const WAITS: &str = "a run that is to be imported anew: the next import puts it in its place";
+const WAITS: &str = "a run that is imported anew and whole: the next import puts it in its place";
 
 /// Why it is held once the import deletes the old run.
 pub(crate) const GOES: &str =
@@ -62,6 +64,8 @@ struct Old {
     run: String,
     number: u64,
     records: u64,
+    #[serde(default)]
+    status: String,
 }
 
 /// A run that is imported anew.
@@ -80,6 +84,7 @@ impl StandIn {
             run: old.run.as_str().to_owned(),
             number: old.number().0,
             records: old.records,
+            status: old.status.to_string(),
         };
         Self { stands_for, origin: origin.clone() }
     }
@@ -227,29 +232,37 @@ impl Importer<'_> {
             .is_none_or(|receipt| receipt.rule == Rule::Deleted))
     }
 
-    /// Whether a run with the ids that a stand-in stands for has all that the stand-in has.
+    /// Whether a run with the ids that a stand-in stands for was begun as its copy.
+    fn is_begun(&self, said: &StandIn, there: &RunSummary) -> Result<bool, FileError> {
+        let origin = Origin::of(self.log.metadata(there)?.as_ref());
+        Ok(there.number().0 != said.stands_for.number && origin.as_ref() == Some(&said.origin))
+    }
+
+    /// Whether such a run has all that the stand-in has.
     fn is_copy(
         &self,
         stand_in: &RunSummary,
         said: &StandIn,
         there: &RunSummary,
     ) -> Result<bool, FileError> {
-        let is_old = there.number().0 == said.stands_for.number;
-        Ok(!is_old && self.begins(there.into(), stand_in.into())?)
+        Ok(self.is_begun(said, there)? && self.begins(there.into(), stand_in.into())?)
     }
 
-    /// Whether such a run may be deleted: it is the old one, as it was, or a part of the copy.
+    /// Whether such a run may be deleted: it is the old one, as it was or as the import ends it, or
+    /// a part of the copy.
     fn may_go(
         &self,
         stand_in: &RunSummary,
         said: &StandIn,
         there: &RunSummary,
     ) -> Result<bool, FileError> {
-        if there.number().0 == said.stands_for.number {
-            return Ok(there.records == said.stands_for.records);
+        let old = &said.stands_for;
+        if there.number().0 == old.number {
+            let is_end = there.status == RunStatus::Interrupted;
+            let is_same = is_end || there.status.to_string() == old.status;
+            return Ok(there.records == old.records && is_same);
         }
-        let origin = Origin::of(self.log.metadata(there)?.as_ref());
-        Ok(origin.as_ref() == Some(&said.origin) && self.begins(stand_in.into(), there.into())?)
+        Ok(self.is_begun(said, there)? && self.begins(stand_in.into(), there.into())?)
     }
 
     /// Ends a run as its stand-in has ended, if it has.

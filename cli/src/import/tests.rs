@@ -520,6 +520,35 @@ fn a_stand_in_whose_run_the_user_deleted_goes_too() {
 }
 
 #[test]
+fn a_stand_in_waits_while_its_run_has_an_end_of_the_users_or_is_of_another_file() {
+    let waits = |place: &Place| {
+        let before = place.told("r");
+        let left = place.importer(false).settle_all().expect("settled");
+        assert_eq!(left.len(), 1);
+        assert!(left[0].1.to_string().contains("waits for it"), "{left:?}");
+        assert!(place.told("r") == before);
+        assert_eq!(others(place).len(), 2);
+    };
+    let (place, ..) = begun();
+    let _ = place.stand_in();
+    let failed = Outcome::failed();
+    let _ = place.log.end_run("a", "r", &failed, Allow::nothing()).expect("an end");
+    waits(&place);
+    // One without records, which all runs begin with.
+    let (place, ..) = begun();
+    let old = place.log.run(("a", "r")).expect("a run");
+    let said = StandIn::new(&old, &place.origin("w"));
+    let anew = Anew { old: &old, may_lose: true };
+    let stand_in = place.importer(false).stand_in(anew, &said, old.started_at, |_| Ok(()));
+    let _ = place.log.hold(&stand_in.expect("a stand-in"), GOES).expect("held");
+    place.end("r");
+    let _ = place.log.delete_run(("a", "r")).expect("deleted");
+    let run = place.log.start_run("a", "r", ()).expect("a run");
+    let _ = run.append_record(&NewRecord::new(b"{}")).expect("an append");
+    waits(&place);
+}
+
+#[test]
 fn a_stand_in_waits_while_its_run_is_held_or_another_and_both_stay() {
     let (place, _, wanted) = begun();
     let stand_in = place.stand_in();
