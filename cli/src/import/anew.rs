@@ -7,7 +7,8 @@
 //!
 //! 1. The stand-in is written and synced, and it has all records of the old run unless the user
 //!    wants them replaced. Then it is held: that says that it is whole, and no limit evicts it.
-//! 2. The old run is deleted.
+//! 2. The reason of the hold is changed to [`GOES`], and the old run is deleted. So a run that is
+//!    not there before it says so was deleted by a user or a limit, and does not come back.
 //! 3. The stand-in is copied to the ids of the old run, and synced.
 //! 4. The stand-in is released and deleted.
 //!
@@ -17,14 +18,17 @@
 //! |---|---|---|
 //! | is not held | | it is not whole, or no longer needed: it goes |
 //! | is held | is the old one, as it was | 2, 3 and 4 |
-//! | is held | is not there | 3 and 4 |
+//! | is held | is not there, and was deleted in step 2 | 3 and 4 |
+//! | is held | is not there, and was deleted otherwise | it is erased, and that is told |
 //! | is held | is a part of its copy | the part goes; 3 and 4 |
 //! | is held | begins with it | 4 |
 //! | is held | is another one, has changed, or is held | both stay, and that is told |
 
 use std::path::PathBuf;
 
-use runlog::{Allow, RunQuery, RunRef, RunSummary, RunWriter, Timestamp};
+use runlog::{
+    Allow, HeldRun, Receipt, Rule, RunQuery, RunRef, RunStatus, RunSummary, RunWriter, Timestamp,
+};
 use runlog_stores::json_lines::UNTERMINATED;
 use serde::{Deserialize, Serialize};
 
@@ -37,8 +41,12 @@ use super::file::{FileError, Importer, Refusal, outcome};
 /// The agent of stand-ins.
 pub(crate) const STAND_IN: &str = "runlog-import";
 
-/// Why a stand-in is held.
-const REASON: &str = "a run that is to be imported anew: the next import puts it in its place";
+/// Why a stand-in is held that is whole.
+const WAITS: &str = "a run that is imported anew and whole: the next import puts it in its place";
+
+/// Why it is held once the import deletes the old run.
+pub(crate) const GOES: &str =
+    "a run that is imported anew, whose old run the import deletes: the next import copies it";
 
 /// What the metadata of a stand-in say.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,6 +64,8 @@ struct Old {
     run: String,
     number: u64,
     records: u64,
+    #[serde(default)]
+    status: String,
 }
 
 /// A run that is imported anew.
@@ -74,6 +84,7 @@ impl StandIn {
             run: old.run.as_str().to_owned(),
             number: old.number().0,
             records: old.records,
+            status: old.status.to_string(),
         };
         Self { stands_for, origin: origin.clone() }
     }
@@ -116,7 +127,7 @@ impl Importer<'_> {
             if is_whole { Ok(()) } else { Err(changed().into()) }
         })?;
         self.log.sync()?;
-        self.log.hold(ids, REASON)?;
+        self.log.hold(ids, WAITS)?;
         Ok(self.log.run(ids)?)
     }
 
@@ -183,8 +194,16 @@ impl Importer<'_> {
                 let stand_in = format!("{}/{}", stand_in.agent, stand_in.run);
                 return Err(Refusal::Stays { agent, run, stand_in }.into());
             }
+            None if !self.has_deleted(stand_in, old)? => {
+                self.log.release(stand_in)?;
+                self.end_if_not(stand_in)?;
+                let _ = self.log.erase_run(stand_in)?;
+                let (agent, run) = (old.agent.clone(), old.run.clone());
+                return Err(Refusal::Deleted { agent, run }.into());
+            }
             there => {
                 if let Some(there) = there {
+                    self.log.hold(stand_in, GOES)?;
                     self.remove(there)?;
                 }
                 let (metadata, at) = (said.origin.to_json(), stand_in.started_at);
@@ -196,29 +215,54 @@ impl Importer<'_> {
         self.remove(stand_in)
     }
 
-    /// Whether a run with the ids that a stand-in stands for has all that the stand-in has.
+    /// Whether the import has deleted the old run, and not a user or a limit.
+    fn has_deleted(&self, stand_in: &RunSummary, old: &Old) -> Result<bool, FileError> {
+        let held = self.log.held_runs()?;
+        let waits = |held: &HeldRun| held.number() == stand_in.number() && held.reason == WAITS;
+        if held.iter().any(waits) {
+            return Ok(false);
+        }
+        let is_of_old = |receipt: &Receipt| {
+            (receipt.agent.as_str(), receipt.run.as_str()) == (&*old.agent, &*old.run)
+        };
+        let receipts = self.log.receipts(usize::MAX)?;
+        Ok(receipts
+            .iter()
+            .find(|receipt| is_of_old(receipt))
+            .is_none_or(|receipt| receipt.rule == Rule::Deleted))
+    }
+
+    /// Whether a run with the ids that a stand-in stands for was begun as its copy.
+    fn is_begun(&self, said: &StandIn, there: &RunSummary) -> Result<bool, FileError> {
+        let origin = Origin::of(self.log.metadata(there)?.as_ref());
+        Ok(there.number().0 != said.stands_for.number && origin.as_ref() == Some(&said.origin))
+    }
+
+    /// Whether such a run has all that the stand-in has.
     fn is_copy(
         &self,
         stand_in: &RunSummary,
         said: &StandIn,
         there: &RunSummary,
     ) -> Result<bool, FileError> {
-        let is_old = there.number().0 == said.stands_for.number;
-        Ok(!is_old && self.begins(there.into(), stand_in.into())?)
+        Ok(self.is_begun(said, there)? && self.begins(there.into(), stand_in.into())?)
     }
 
-    /// Whether such a run may be deleted: it is the old one, as it was, or a part of the copy.
+    /// Whether such a run may be deleted: it is the old one, as it was or as the import ends it, or
+    /// a part of the copy.
     fn may_go(
         &self,
         stand_in: &RunSummary,
         said: &StandIn,
         there: &RunSummary,
     ) -> Result<bool, FileError> {
-        if there.number().0 == said.stands_for.number {
-            return Ok(there.records == said.stands_for.records);
+        let old = &said.stands_for;
+        if there.number().0 == old.number {
+            let is_end = there.status == RunStatus::Interrupted;
+            let is_same = is_end || there.status.to_string() == old.status;
+            return Ok(there.records == old.records && is_same);
         }
-        let origin = Origin::of(self.log.metadata(there)?.as_ref());
-        Ok(origin.as_ref() == Some(&said.origin) && self.begins(stand_in.into(), there.into())?)
+        Ok(self.is_begun(said, there)? && self.begins(stand_in.into(), there.into())?)
     }
 
     /// Ends a run as its stand-in has ended, if it has.

@@ -224,7 +224,7 @@ impl Importer<'_> {
         let source = file.source;
         let origin = Origin {
             imported_from: source.file_name(),
-            path: Some(source.absolute_path()),
+            path: Some(source.path_text()),
             format: Some(file.format),
             layout: file.format.layout(),
             bytes: Some(file.bytes.len() as u64),

@@ -102,6 +102,11 @@ pub(crate) enum Refusal {
         run: String,
         stand_in: String,
     },
+    /// What was to take the place of a run went, since somebody deleted the run.
+    Deleted {
+        agent: String,
+        run: String,
+    },
     /// The run would have to be imported anew, and is held.
     Held {
         agent: String,
@@ -144,6 +149,11 @@ impl fmt::Display for Refusal {
                 f,
                 "run {run:?} of agent {agent:?} is held, or changed since it was to be imported \
                  anew; what was to take its place waits for it as the run {stand_in}, which is held"
+            ),
+            Self::Deleted { agent, run } => write!(
+                f,
+                "run {run:?} of agent {agent:?} was deleted before an import that was cut short \
+                 could import it anew; what was to take its place is erased"
             ),
             Self::Store(error) => f.write_str(&with_sources(error)),
         }
@@ -270,12 +280,17 @@ impl Importer<'_> {
 
     /// Takes a run out.
     pub(crate) fn remove(&self, run: &RunSummary) -> Result<(), FileError> {
-        // Only ended runs can be deleted.
+        self.end_if_not(run)?;
+        self.log.delete_run(run)?;
+        Ok(())
+    }
+
+    /// Ends a run that has not ended: only ended runs can be deleted.
+    pub(crate) fn end_if_not(&self, run: &RunSummary) -> Result<(), FileError> {
         if !self.log.run(run)?.status.is_ended() {
             let ids = (run.agent.as_str(), run.run.as_str());
             self.end_run(ids, &outcome(RunStatus::Interrupted, self.log.now()))?;
         }
-        self.log.delete_run(run)?;
         Ok(())
     }
 

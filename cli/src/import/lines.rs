@@ -117,7 +117,7 @@ impl Importer<'_> {
         let survey = &reading.survey;
         let origin = Origin {
             imported_from: source.file_name(),
-            path: Some(source.absolute_path()),
+            path: Some(source.path_text()),
             format: Some(format),
             layout: Layout::Lines,
             bytes: Some(survey.bytes),

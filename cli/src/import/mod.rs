@@ -69,7 +69,9 @@ pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Ex
     let find = || tree::find(&args.paths, args.agent.as_deref());
     let mut found = find();
     let mut reporter = Reporter::new(out, args.progress, args.skip_unknown);
-    if found.sources.is_empty() && !found.errors.is_empty() && !args.follow {
+    let finds_nothing = found.sources.is_empty() && !found.errors.is_empty();
+    // A store that is there may have what an earlier import left.
+    if finds_nothing && !args.follow && !path.exists() {
         for skipped in &found.skipped {
             reporter.skipped(&skipped.path, skipped.why)?;
         }

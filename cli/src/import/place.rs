@@ -9,7 +9,7 @@
 //! them, so that each file is opened by its name alone.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 #[derive(Debug, PartialEq, Eq)]
 struct Named {
     path: PathBuf,
-    /// The same from the root on, for people.
+    /// The same as [`located`].
     absolute: PathBuf,
 }
 
@@ -49,9 +49,8 @@ pub(crate) struct Entry {
 impl Place {
     /// A path that the user named.
     pub(crate) fn named(path: &Path) -> Self {
-        let path = path.to_path_buf();
-        let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
-        Self { named: Arc::new(Named { path, absolute }), below: Vec::new() }
+        let named = Named { path: path.to_path_buf(), absolute: located(path) };
+        Self { named: Arc::new(named), below: Vec::new() }
     }
 
     /// What has this name in this folder.
@@ -68,7 +67,7 @@ impl Place {
         path
     }
 
-    /// From the root on, for people.
+    /// From the root on: the same for all paths of the user's that lead to this folder.
     pub(crate) fn absolute_path(&self) -> PathBuf {
         let mut path = self.named.absolute.clone();
         path.extend(&self.below);
@@ -145,6 +144,19 @@ impl Opened {
         };
         Ok(&self.0.insert((folder, opened)).1)
     }
+}
+
+/// A path from the root on, without links in what leads to it: so a folder has one, and a file one
+/// for each of its names. What is not there has the path as it is written.
+pub(crate) fn located(path: &Path) -> PathBuf {
+    let written = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let found = match (written.parent(), written.file_name()) {
+        (Some(folder), Some(name)) if !written.is_dir() => {
+            fs::canonicalize(folder).map(|folder| folder.join(name))
+        }
+        _ => fs::canonicalize(&written),
+    };
+    found.unwrap_or(written)
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);

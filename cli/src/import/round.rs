@@ -119,6 +119,12 @@ impl Rounds {
                     if stamp.is_some() && watched.stamp == stamp {
                         continue;
                     }
+                    // What a copy has more than its original is not the original's.
+                    if watched.source.is_copy() {
+                        self.names.release(&watched.source);
+                        self.files.remove(&path);
+                        new.push(source);
+                    }
                 }
                 None => new.push(source),
             }
@@ -151,7 +157,7 @@ impl Rounds {
             return Ok(());
         }
         let known = self.files.values().map(|watched| &watched.source);
-        let present = known.chain(&new).map(Source::absolute_path).collect();
+        let present = known.chain(&new).map(|source| source.place.absolute_path()).collect();
         for mut source in new {
             self.names.choose(importer, &mut source, &present)?;
             let path = source.place.path();
@@ -159,6 +165,7 @@ impl Rounds {
             let watched = Watched { source, found, stamp: None, mark: None, told: None };
             self.files.insert(path, watched);
         }
+        self.names.end_round();
         Ok(())
     }
 }

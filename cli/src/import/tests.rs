@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::formats::origin::Origin;
 use crate::output::Output;
 
-use super::anew::{Anew, STAND_IN, StandIn};
+use super::anew::{Anew, GOES, STAND_IN, StandIn};
 use super::crew::Job;
 use super::file::{Done, FileError, Importer};
 use super::place::Opened;
@@ -286,6 +286,30 @@ fn a_followed_file_that_moved_keeps_its_run_and_a_new_one_of_its_name_gets_anoth
     assert_eq!(place.told("0/x.jsonl").records.len(), 3);
 }
 
+/// A copy has the run of its original only as long as it has no more.
+#[test]
+fn a_followed_copy_that_grows_gets_a_run_of_its_own() {
+    let (place, original) = (Place::new(), Place::new());
+    original.write("x.jsonl", b"{\"a\":1}\n");
+    let found = tree::find(&[original.logs()], Some("a"));
+    let mut out = Output::nowhere();
+    let mut reporter = Reporter::new(&mut out, false, false);
+    let importer = place.importer(false);
+    Rounds::default().round(&importer, found, &mut reporter).expect("a round");
+    let mut rounds = Rounds::default();
+    place.write("x.jsonl", b"{\"a\":1}\n");
+    place.round(&mut rounds, true);
+    assert!(place.log.run(("a", "x.jsonl")).is_err());
+    place.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 1);
+    assert_eq!(place.told("x.jsonl").records.len(), 2);
+    place.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n{\"c\":2}\n");
+    place.round(&mut rounds, true);
+    assert_eq!(place.told("x").records.len(), 1);
+    assert_eq!(place.told("x.jsonl").records.len(), 3);
+}
+
 /// A file that is too long to stay in memory, whose run ends in a half written line, and grew.
 fn long_and_completed(place: &Place) -> (Source, u64) {
     let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1 << 10));
@@ -427,6 +451,7 @@ fn an_import_anew_that_was_cut_short_is_finished_without_the_file() {
         let stand_in = place.stand_in();
         assert!(stand_in.held);
         if state != "stand-in" {
+            let _ = place.log.hold(&stand_in, GOES).expect("held");
             place.end("r");
         }
         if matches!(state, "deleted" | "part") {
@@ -468,6 +493,59 @@ fn a_stand_in_that_is_not_whole_or_not_needed_goes_and_the_run_stays() {
     drop(place.log.start_run(STAND_IN, "r", ()).expect("a run"));
     assert!(place.importer(false).settle_all().expect("settled").is_empty());
     assert_eq!(others(&place).len(), 2);
+}
+
+/// Goal: a run that the user deleted does not come back.
+#[test]
+fn a_stand_in_whose_run_the_user_deleted_goes_too() {
+    for (erases, begins) in [(false, false), (true, false), (true, true)] {
+        let (place, ..) = begun();
+        let stand_in = place.stand_in();
+        if begins {
+            let _ = place.log.hold(&stand_in, GOES).expect("held");
+        }
+        place.end("r");
+        if erases {
+            let _ = place.log.erase_run(("a", "r")).expect("erased");
+        } else {
+            let _ = place.log.delete_run(("a", "r")).expect("deleted");
+        }
+        let left = place.importer(false).settle_all().expect("settled");
+        assert_eq!(others(&place), ["a/w"]);
+        assert!(place.log.run(("a", "r")).is_err());
+        assert_eq!(left.len(), 1);
+        assert!(left[0].1.to_string().contains("was deleted"), "{left:?}");
+        assert!(place.importer(false).settle_all().expect("settled").is_empty());
+    }
+}
+
+#[test]
+fn a_stand_in_waits_while_its_run_has_an_end_of_the_users_or_is_of_another_file() {
+    let waits = |place: &Place| {
+        let before = place.told("r");
+        let left = place.importer(false).settle_all().expect("settled");
+        assert_eq!(left.len(), 1);
+        assert!(left[0].1.to_string().contains("waits for it"), "{left:?}");
+        assert!(place.told("r") == before);
+        assert_eq!(others(place).len(), 2);
+    };
+    let (place, ..) = begun();
+    let _ = place.stand_in();
+    let failed = Outcome::failed();
+    let _ = place.log.end_run("a", "r", &failed, Allow::nothing()).expect("an end");
+    waits(&place);
+    // One without records, which all runs begin with.
+    let (place, ..) = begun();
+    let old = place.log.run(("a", "r")).expect("a run");
+    let said = StandIn::new(&old, &place.origin("w"));
+    let anew = Anew { old: &old, may_lose: true };
+    let stand_in = place.importer(false).stand_in(anew, &said, old.started_at, |_| Ok(()));
+    let _ = place.log.hold(&stand_in.expect("a stand-in"), GOES).expect("held");
+    place.end("r");
+    let _ = place.log.delete_run(("a", "r")).expect("deleted");
+    let run = place.log.start_run("a", "r", ()).expect("a run");
+    let _ = run.append_record(&NewRecord::new(b"{}")).expect("an append");
+    waits(&place);
 }
 
 #[test]

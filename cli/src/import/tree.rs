@@ -47,6 +47,8 @@ pub(crate) struct Source {
     pub(crate) longer: Vec<String>,
     /// The store had no run of this name when the round began.
     pub(crate) is_new: bool,
+    /// Where the run was imported from, if that is another path than the one of this file.
+    pub(crate) old_path: Option<PathBuf>,
 }
 
 impl Source {
@@ -55,13 +57,18 @@ impl Source {
         (&self.agent, &self.run)
     }
 
+    /// Whether the file is, as far as its run says, the copy of one that is still there.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.old_path.as_ref().is_some_and(|path| fs::exists(path).unwrap_or(true))
+    }
+
     /// The name of the file.
     pub(crate) fn file_name(&self) -> String {
         self.place.name().to_string_lossy().into_owned()
     }
 
-    /// Where it is, from the root on.
-    pub(crate) fn absolute_path(&self) -> String {
+    /// Where it is, from the root on, as the metadata say it.
+    pub(crate) fn path_text(&self) -> String {
         self.place.absolute_path().to_string_lossy().into_owned()
     }
 }
@@ -167,7 +174,7 @@ impl Found {
     /// A file, by the names that lead to it from the folder that was named.
     fn file_below(&mut self, place: Place, way: &[OsString], own_agent: &io::Result<String>) {
         if let Some((agent, run)) = exported(way) {
-            self.sources.push(Source { place, agent, run, longer: Vec::new(), is_new: false });
+            self.push(place, agent, run, Vec::new());
             return;
         }
         match agent_of(way, own_agent) {
@@ -193,8 +200,12 @@ impl Found {
         let mut longer = vec![id(&kept, name), id(folders, name)];
         longer.retain(|longer| *longer != run);
         longer.dedup();
-        let agent = agent.to_owned();
-        self.sources.push(Source { place, agent, run, longer, is_new: false });
+        self.push(place, agent.to_owned(), run, longer);
+    }
+
+    fn push(&mut self, place: Place, agent: String, run: String, longer: Vec<String>) {
+        let (is_new, old_path) = (false, None);
+        self.sources.push(Source { place, agent, run, longer, is_new, old_path });
     }
 }
 

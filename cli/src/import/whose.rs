@@ -4,7 +4,8 @@
 //! last of these with a number. Ids that another file of this import has do not count. The first of
 //! these rules that finds a run decides:
 //!
-//! 1. A run that was imported from this very path is the file's.
+//! 1. A run that was imported from this very path is the file's, or from one that leads to the same
+//!    file by now and is not that of another file of this import.
 //! 2. So is a run whose file had this name in a folder where no file of this import lies, if its
 //!    records are what the file begins with: then the file was moved. If its path is still there,
 //!    the file is a copy, and no longer once it has more. A run without records shows nothing, and
@@ -16,22 +17,45 @@
 //! So a run is never gone on with, or replaced, for a file that only has the name of its own, which
 //! may be gone: the run may be the only copy.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
-use runlog::{Error, RunRef};
+use runlog::{Error, RunQuery, RunRef};
 
 use crate::formats::origin::Origin;
 
 use super::file::{FileError, Importer};
+use super::place::located;
 use super::tree::Source;
-
-/// How many numbers in a row no run may have in front of one that has: runs are deleted.
-const GAP: usize = 8;
 
 /// Gives each file a run of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     taken: HashSet<(String, String)>,
+    /// Of each agent with a new file in this round, the numbers that its runs have, by what is in
+    /// front of them.
+    numbers: HashMap<String, HashMap<String, BTreeSet<u64>>>,
+}
+
+/// The run of a file: its id, whether the store has no such run, and the path it came from if that
+/// is another.
+#[derive(Debug, Default)]
+struct Chosen {
+    run: String,
+    is_new: bool,
+    old_path: Option<PathBuf>,
+}
+
+/// What the ids of a file have shown so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The first one that is free, and whether the store has no such run.
+    new: Option<(String, bool)>,
+    /// Runs of files of this name.
+    of_name: Vec<(String, Origin)>,
 }
 
 /// What a store has under ids.
@@ -43,7 +67,7 @@ enum Run {
     Unclear,
     /// The run of this file.
     Own,
-    /// The run of a file of this name, which lay elsewhere.
+    /// The run of a file of this name, which lay elsewhere and is none of this import.
     OfName(Origin),
     /// The run of another file.
     OfAnother,
@@ -55,57 +79,109 @@ impl Names {
         &mut self,
         importer: &Importer<'_>,
         source: &mut Source,
-        present: &HashSet<String>,
+        present: &HashSet<PathBuf>,
     ) -> runlog::Result<()> {
-        (source.run, source.is_new) = self.find(importer, source, present)?;
+        let chosen = self.find(importer, source, present)?;
+        (source.run, source.is_new, source.old_path) = (chosen.run, chosen.is_new, chosen.old_path);
         self.taken.insert((source.agent.clone(), source.run.clone()));
         Ok(())
     }
 
-    /// The run id of a file, and whether the store has no such run.
+    /// The run of a file.
     fn find(
-        &self,
+        &mut self,
         importer: &Importer<'_>,
         source: &Source,
-        present: &HashSet<String>,
-    ) -> runlog::Result<(String, bool)> {
-        let (path, name) = (source.absolute_path(), source.file_name());
-        let (mut new, mut of_name, mut gap) = (None, Vec::new(), 0);
-        let named = 1 + source.longer.len();
-        // Most files are the only ones of their names.
-        let mut is_contested = false;
-        for (place, run) in ids(source).enumerate() {
-            let ids = (source.agent.clone(), run);
-            if self.taken.contains(&ids) {
-                is_contested = true;
-                continue;
-            }
-            let found = find_run(importer, &ids, &path, &name)?;
-            let is_nothing = matches!(found, Run::Nothing);
-            is_contested |= !is_nothing;
-            gap = if is_nothing || matches!(found, Run::Unclear) { gap + 1 } else { 0 };
-            match found {
-                Run::Own => return Ok((ids.1, false)),
-                Run::Nothing | Run::Unclear => new = new.or(Some((ids.1, is_nothing))),
-                Run::OfName(origin) if !is_present(&origin, present) => {
-                    of_name.push((ids.1, origin));
-                }
-                Run::OfName(_) | Run::OfAnother => {}
-            }
-            if place >= named && new.is_some() && (gap >= GAP || !is_contested) {
-                break;
+        present: &HashSet<PathBuf>,
+    ) -> runlog::Result<Chosen> {
+        let own = |run: String| Chosen { run, ..Chosen::default() };
+        let mut seen = Seen::default();
+        for run in [&source.run].into_iter().chain(&source.longer) {
+            if self.is_own(importer, source, run, present, &mut seen)? {
+                return Ok(own(run.clone()));
             }
         }
-        for (run, origin) in of_name {
+        // Those in front of one that has a number may be deleted by now.
+        let last = source.longer.last().unwrap_or(&source.run);
+        let known = self.numbers(importer, &source.agent, last)?;
+        let others = (2_u64..).filter(|number| !known.contains(number));
+        for number in known.iter().copied().chain(others) {
+            if seen.new.is_some() && !known.contains(&number) {
+                break;
+            }
+            let run = format!("{last}~{number}");
+            if self.is_own(importer, source, &run, present, &mut seen)? {
+                return Ok(own(run));
+            }
+        }
+        for (run, origin) in seen.of_name {
             let known = Source { run, ..source.clone() };
             match importer.is_run_of(&known, &origin) {
-                Ok(true) => return Ok((known.run, false)),
+                Ok(true) => {
+                    let old_path = origin.path.map(PathBuf::from);
+                    return Ok(Chosen { old_path, ..own(known.run) });
+                }
                 // A file that cannot be read is told of when it is imported.
                 Ok(false) | Err(FileError::File(_)) => {}
                 Err(FileError::Store(error)) => return Err(error),
             }
         }
-        Ok(new.unwrap_or_else(|| (source.run.clone(), false)))
+        let (run, is_new) = seen.new.unwrap_or_else(|| (source.run.clone(), false));
+        Ok(Chosen { is_new, ..own(run) })
+    }
+
+    /// Whether a run is that of a file; if not, what it shows is noted.
+    fn is_own(
+        &self,
+        importer: &Importer<'_>,
+        source: &Source,
+        run: &str,
+        present: &HashSet<PathBuf>,
+        seen: &mut Seen,
+    ) -> runlog::Result<bool> {
+        let ids = (source.agent.clone(), run.to_owned());
+        if self.taken.contains(&ids) {
+            return Ok(false);
+        }
+        let found = find_run(importer, &ids, &source.place.absolute_path(), present)?;
+        let is_nothing = matches!(found, Run::Nothing);
+        match found {
+            Run::Own => return Ok(true),
+            Run::Nothing | Run::Unclear if seen.new.is_none() => {
+                seen.new = Some((ids.1, is_nothing));
+            }
+            Run::OfName(origin) => seen.of_name.push((ids.1, origin)),
+            Run::Nothing | Run::Unclear | Run::OfAnother => {}
+        }
+        Ok(false)
+    }
+
+    /// The numbers of the runs of an agent whose ids are otherwise this one. All of its runs are
+    /// listed once a round.
+    fn numbers(
+        &mut self,
+        importer: &Importer<'_>,
+        agent: &str,
+        last: &str,
+    ) -> runlog::Result<BTreeSet<u64>> {
+        if !self.numbers.contains_key(agent) {
+            let mut numbers: HashMap<String, BTreeSet<u64>> = HashMap::new();
+            for run in importer.log.runs(&RunQuery::new().agent(agent)) {
+                let run = run?.run;
+                let parts = run.as_str().rsplit_once('~');
+                if let Some((last, Ok(number))) = parts.map(|(last, text)| (last, text.parse())) {
+                    numbers.entry(last.to_owned()).or_default().insert(number);
+                }
+            }
+            self.numbers.insert(agent.to_owned(), numbers);
+        }
+        let known = self.numbers.get(agent).and_then(|numbers| numbers.get(last));
+        Ok(known.cloned().unwrap_or_default())
+    }
+
+    /// All files of a round have their runs: the next one lists the runs of the store anew.
+    pub(crate) fn end_round(&mut self) {
+        self.numbers.clear();
     }
 
     /// The file is gone.
@@ -114,23 +190,11 @@ impl Names {
     }
 }
 
-/// All run ids that a file may have, in the order in which it would have them.
-fn ids(source: &Source) -> impl Iterator<Item = String> + use<> {
-    let named = [vec![source.run.clone()], source.longer.clone()].concat();
-    let last = source.longer.last().unwrap_or(&source.run).clone();
-    named.into_iter().chain((2_u64..).map(move |number| format!("{last}~{number}")))
-}
-
-/// Whether the file that a run was imported from is one of this import.
-fn is_present(origin: &Origin, present: &HashSet<String>) -> bool {
-    origin.path.as_ref().is_some_and(|path| present.contains(path))
-}
-
 fn find_run(
     importer: &Importer<'_>,
     (agent, run): &(String, String),
-    path: &str,
-    name: &str,
+    path: &Path,
+    present: &HashSet<PathBuf>,
 ) -> runlog::Result<Run> {
     let metadata = match importer.log.metadata(RunRef::from((agent.as_str(), run.as_str()))) {
         Ok(metadata) => metadata,
@@ -138,12 +202,35 @@ fn find_run(
         Err(Error::InvalidId { .. } | Error::Corrupt(_)) => return Ok(Run::Unclear),
         Err(error) => return Err(error),
     };
-    Ok(match Origin::of(metadata.as_ref()) {
-        None => Run::Unclear,
-        Some(origin) if origin.path.as_deref() == Some(path) => Run::Own,
-        Some(origin) if origin.imported_from == name => Run::OfName(origin),
-        Some(_) => Run::OfAnother,
+    let Some(origin) = Origin::of(metadata.as_ref()) else {
+        return Ok(Run::Unclear);
+    };
+    let old = origin.path.as_ref().map(Path::new);
+    if old == Some(path) {
+        return Ok(Run::Own);
+    }
+    if path.file_name() != Some(OsStr::new(&origin.imported_from)) {
+        return Ok(Run::OfAnother);
+    }
+    // The path may lead there on another way, and may be stored as a user spelled it.
+    let Some(old) = old.map(located) else {
+        return Ok(Run::OfName(origin));
+    };
+    Ok(if old == path {
+        Run::Own
+    } else if present.contains(&old) {
+        Run::OfAnother
+    } else if is_same_file(&old, path) {
+        Run::Own
+    } else {
+        Run::OfName(origin)
     })
+}
+
+/// Whether two paths lead to one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 #[cfg(test)]
@@ -166,7 +253,7 @@ mod tests {
         drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
         let mut found = find(&[logs], None);
         let importer = Importer { log: &log, end: None, replace: false, follows: false };
-        let present = found.sources.iter().map(Source::absolute_path).collect();
+        let present = found.sources.iter().map(|source| source.place.absolute_path()).collect();
         let mut names = Names::default();
         for source in &mut found.sources {
             names.choose(&importer, source, &present).expect("a name");

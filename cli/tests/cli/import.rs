@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use runlog::{ContentType, NewRecord, Options, RunLog, RunQuery};
+use runlog::{ContentType, Metadata, NewRecord, Options, RunLog, RunQuery};
 use serde_json::{Value, json};
 
 use crate::world::{Ran, World};
@@ -361,6 +361,34 @@ fn a_missing_path_is_an_error_and_the_others_go_on() {
     let ran = world.run(&["import", "none.jsonl", "--store", "other.runlog"]);
     assert_eq!(ran.code, Some(1));
     assert!(!fs::exists(world.path("other.runlog")).expect("a look"));
+}
+
+/// The next import finishes what another one was cut short in, also if it finds no file itself.
+#[test]
+fn an_import_without_a_file_finishes_the_one_before() {
+    let world = World::new();
+    let log = Options::new().create(world.store()).expect("a store");
+    let old = json!({
+        "agent": "a", "run": "r", "number": 1, "records": 1, "status": "in_progress",
+    });
+    let said = json!({
+        "stands_for": old,
+        "imported_from": "r.jsonl", "layout": "lines",
+    });
+    let said = said.to_string();
+    let said = Metadata::json(said.as_bytes());
+    let run = log.start_run("runlog-import", "1", said).expect("a run");
+    let _ = run.append_record(&NewRecord::new(b"{}")).expect("an append");
+    drop(run);
+    let _ = log.hold(("runlog-import", "1"), "").expect("held");
+    log.close().expect("closed");
+    let ran = world.run(&["import", "a"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("No such file"), "{}", ran.stderr);
+    let runs = world.good(&["ls", "--all", "--json"]).json();
+    let names: Vec<_> = runs.iter().map(|run| (&run["agent"], &run["run"])).collect();
+    assert_eq!(names, [(&json!("a"), &json!("r"))]);
+    assert_eq!(world.good(&["show", "a/r", "--raw"]).text(), "{}\n");
 }
 
 #[test]

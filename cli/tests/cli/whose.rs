@@ -260,3 +260,118 @@ fn a_file_that_is_named_twice_is_imported_once() {
         assert_eq!((bytes(&world, "x").as_str(), count(&world)), ("{}\n", 1));
     }
 }
+
+/// Goal: a file has one run, however its path is spelled.
+#[test]
+fn a_file_that_is_reached_on_another_way_is_gone_on_with() {
+    let link = |world: &World, to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, world.path(name)).expect("a link");
+    };
+    for way in ["w/../logs/s.jsonl", "u", "u/s.jsonl", "v/s.jsonl"] {
+        let world = World::new();
+        world.write("logs/s.jsonl", "{\"a\":1}\n");
+        fs::create_dir_all(world.path("w")).expect("a folder");
+        fs::create_dir_all(world.path("v")).expect("a folder");
+        link(&world, "logs", "u");
+        link(&world, "../logs/s.jsonl", "v/s.jsonl");
+        assert_eq!(import(&world, &["logs/s.jsonl"]), ["logs/s.jsonl imported s"]);
+        for (text, result) in [("{\"a\":1}\n{\"a\":2}\n", "continued"), ("{\"b\":1}\n", "replaced")]
+        {
+            world.write("logs/s.jsonl", text);
+            let told = import(&world, &[way, "--replace"]);
+            assert!(told[0].ends_with(&format!("/s.jsonl {result} s")), "{way}: {told:?}");
+            assert_eq!((bytes(&world, "s").as_str(), count(&world)), (text, 1), "{way}");
+        }
+        // And on both ways at once.
+        fs::write(world.path("logs/t.jsonl"), "{}\n").expect("written");
+        let ways = [&["logs", "u", "w/../logs", "u/t.jsonl"][..], &["u", "logs"]];
+        for (ways, result) in ways.into_iter().zip(["imported", "already_there"]) {
+            let told = import(&world, ways);
+            assert_eq!(told.len(), 2, "{told:?}");
+            assert!(told[0].ends_with("/s.jsonl already_there s"), "{told:?}");
+            assert!(told[1].ends_with(&format!("/t.jsonl {result} t")), "{told:?}");
+        }
+        assert_eq!(count(&world), 2);
+    }
+}
+
+/// A run of an import that stored the path as the user spelled it.
+#[test]
+fn the_path_of_an_older_run_is_compared_as_what_it_leads_to() {
+    let world = World::new();
+    world.write("m/x.jsonl", "{\"a\":1}\n");
+    world.write("c/x.jsonl", "{\"a\":1}\n");
+    std::os::unix::fs::symlink("m", world.path("n")).expect("a link");
+    let metadata = serde_json::json!({
+        "imported_from": "x.jsonl", "path": world.path("c/../n/x.jsonl"), "layout": "lines",
+    });
+    let log = runlog::Options::new().create(world.store()).expect("a store");
+    let metadata = metadata.to_string();
+    let metadata = runlog::Metadata::json(metadata.as_bytes());
+    let run = log.start_run("me", "x", metadata).expect("a run");
+    let _ = run.append_record(&runlog::NewRecord::new(b"{\"a\":1}")).expect("an append");
+    drop(run);
+    log.close().expect("closed");
+    let wanted = ["c/x.jsonl imported x.jsonl", "m/x.jsonl already_there x"];
+    assert_eq!(import(&world, &["c", "m"]), wanted);
+    world.write("m/x.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    assert_eq!(import(&world, &["m"]), ["m/x.jsonl continued x"]);
+}
+
+/// Two names of a file are two files.
+#[test]
+fn hard_links_of_one_name_keep_a_run_each() {
+    let world = World::new();
+    world.write("a/x.jsonl", "{}\n");
+    fs::create_dir_all(world.path("b")).expect("a folder");
+    fs::hard_link(world.path("a/x.jsonl"), world.path("b/x.jsonl")).expect("a hard link");
+    let wanted = ["a/x.jsonl imported x", "b/x.jsonl imported x.jsonl"];
+    assert_eq!(import(&world, &["a", "b"]), wanted);
+    let wanted = ["b/x.jsonl already_there x.jsonl", "a/x.jsonl already_there x"];
+    assert_eq!(import(&world, &["b", "a"]), wanted);
+}
+
+/// Goal: two folders whose names are not UTF-8 are two, also where they read the same to people.
+#[test]
+fn a_path_that_is_not_utf8_is_not_taken_for_another() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let world = World::new();
+    let mut told = Vec::new();
+    for (byte, text) in [(0xff_u8, "{\"a\":1}\n"), (0xfe, "{\"b\":1}\n")] {
+        let folder = world.path(".").join(std::ffi::OsStr::from_bytes(&[b'd', byte]));
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("s.jsonl"), text).expect("a file");
+        let mut command = world.command(&["import", "--create", "--json", "--replace"]);
+        told.extend(self::told(&Ran::of(command.arg(folder.join("s.jsonl")))));
+    }
+    assert!(told[0].ends_with(" imported s"), "{told:?}");
+    assert!(told[1].ends_with(" imported s.jsonl"), "{told:?}");
+}
+
+#[test]
+fn a_file_keeps_its_run_when_all_runs_before_it_are_deleted() {
+    let world = World::new();
+    let names: Vec<_> = (0..16).map(|folder| format!("{folder}/s.jsonl")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for name in &names {
+        world.write(name, format!("[{name:?}]\n"));
+    }
+    // Another file, whose name only looks as if it had a number.
+    world.write("s~18446744073709551615.jsonl", "{}\n");
+    world.write("s.jsonl~1000000000000.jsonl", "{}\n");
+    import(&world, &["s~18446744073709551615.jsonl", "s.jsonl~1000000000000.jsonl"]);
+    let told = import(&world, &names);
+    assert_eq!(told[3], "3/s.jsonl imported s.jsonl~3");
+    assert_eq!(told[15], "15/s.jsonl imported s.jsonl~15");
+    for line in told[..3].iter().chain(&told[4..15]) {
+        let run = format!("me/{}", line.rsplit(' ').next().expect("a run"));
+        world.good(&["end", &run, "--status", "completed"]);
+        world.good(&["rm", &run]);
+    }
+    for place in [3, 15] {
+        let wanted = told[place].replace("imported", "already_there");
+        assert_eq!(import(&world, &names[place..=place]), [wanted]);
+    }
+    world.write("new/s.jsonl", "{}\n");
+    assert_eq!(import(&world, &["new/s.jsonl"]), ["new/s.jsonl imported s"]);
+}
