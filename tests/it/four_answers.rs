@@ -374,7 +374,13 @@ impl Story {
         };
         let least = if fate == Fate::PowerCut { 0 } else { model.events.len() };
         let whole_reader = reader(&whole, &machine)?;
-        let found = model.check(&whole_reader, least, model.events.len())?;
+        let most = model.events.len();
+        let mut found = model.check(&whole_reader, least, most)?;
+        // Of moments that are alike the last one: what is damaged may be the deletion of a document
+        // that was written since the first.
+        while let Ok(later) = model.check(&whole_reader, found.prefix + 1, most) {
+            found = later;
+        }
         let ever = model;
         let model = ever.recovered(found.prefix);
         let had = Said::by(&whole_reader);
