@@ -32,12 +32,18 @@ fn end_of(storage: &Arc<MemoryStorage>) -> LogCursor {
     follower.cursor()
 }
 
-/// What a store had when it was backed up, the end of what it had later, and a document version of
-/// then. The first is a copy.
-fn backed_up(is_closed: bool) -> (Arc<MemoryStorage>, LogCursor, Version) {
+/// A store with a run.
+fn begun() -> (Arc<MemoryStorage>, RunLog) {
     let storage = Arc::new(MemoryStorage::new());
     let log = small().create_storage(storage.clone()).unwrap();
     work(&log, "early", 10);
+    (storage, log)
+}
+
+/// What a store had when it was backed up, the end of what it had later, and a document version of
+/// then. The first is a copy.
+fn backed_up(is_closed: bool) -> (Arc<MemoryStorage>, LogCursor, Version) {
+    let (storage, log) = begun();
     let copy = Arc::new(MemoryStorage::new());
     let log = if is_closed {
         log.close().unwrap();
@@ -88,9 +94,7 @@ fn a_restored_copy_gives_out_no_version_again() {
 /// Both superblocks are lost, and with them which numbers were promised; and the end of the log.
 #[test]
 fn a_store_that_was_salvaged_gives_out_no_number_again() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    work(&log, "early", 10);
+    let (storage, log) = begun();
     let before = storage.to_bytes();
     work(&log, "lost", 500);
     let lost = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
@@ -118,9 +122,7 @@ fn a_store_that_was_salvaged_gives_out_no_number_again() {
 /// The file of a closed store was kept, and was put back by hand.
 #[test]
 fn a_cursor_that_is_ahead_of_a_store_is_refused() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    work(&log, "early", 10);
+    let (storage, log) = begun();
     log.close().unwrap();
     let image = storage.to_bytes();
     let log = small().open_storage(storage.clone()).unwrap();
@@ -142,9 +144,7 @@ fn a_cursor_that_is_ahead_of_a_store_is_refused() {
 /// A copy is behind its store until it is brought up to date.
 #[test]
 fn a_copy_can_be_followed_from_a_cursor_of_its_store() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    work(&log, "early", 10);
+    let (storage, log) = begun();
     log.close().unwrap();
     let copy = Arc::new(MemoryStorage::new());
     let _ = reader(&storage).backup_to_storage(copy.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! What can be asked of a store, whoever has it open.
+//! What a program can ask of a store, for writing or for reading.
 
 use crate::engine::api::runs::Runs;
 use crate::engine::api::stats::Stats;

@@ -7,7 +7,6 @@ use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::codec::len_u32;
 use crate::format::frames::block::{
     BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in, unpack_chunk,
 };
@@ -24,8 +23,6 @@ pub(crate) struct OpenBlock {
     block: Option<FrameHeader>,
     rows: Vec<BlockRow>,
     raw: Arc<Vec<u8>>,
-    /// How many records it has; 0 if it could not be opened.
-    count: u32,
 }
 
 impl OpenBlock {
@@ -33,7 +30,7 @@ impl OpenBlock {
     #[inline]
     pub(crate) fn rank(&self, spot: Spot) -> Option<u32> {
         let rank = spot.index.checked_sub(self.first.index)?;
-        (spot.part == self.first.part && rank < self.count).then_some(rank)
+        (spot.part == self.first.part && (rank as usize) < self.rows.len()).then_some(rank)
     }
 
     /// Opens the block in a checked frame, and returns its record at `spot`.
@@ -45,7 +42,6 @@ impl OpenBlock {
         frame: CheckedFrame,
     ) -> Result<CheckedFrame> {
         self.rows.clear();
-        self.count = 0;
         let header = frame.header;
         let offset = header.position.offset;
         let first = part.first_at(offset, index)?;
@@ -61,9 +57,10 @@ impl OpenBlock {
         }
         let Some(raw) = Arc::get_mut(&mut self.raw) else { return Err(Error::Poisoned) };
         (self.first, self.block) = (Spot { part: number, index: first }, Some(header));
-        head.open(&header, compressed, raw, &mut self.rows)
-            .map_err(|unreadable| unreadable.tell(damaged))?;
-        self.count = len_u32(self.rows.len());
+        if let Err(unreadable) = head.open(&header, compressed, raw, &mut self.rows) {
+            self.rows.clear();
+            return Err(unreadable.tell(damaged));
+        }
         self.record(&part.segment, index - first)
     }
 
