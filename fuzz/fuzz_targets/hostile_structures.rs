@@ -1,5 +1,5 @@
 //! A store in which any fields were changed, and every checksum above them was corrected. The code
-//! in `tests/it/structures` interprets the input.
+//! in `tests/it/recovery/structures` interprets the input.
 
 #![no_main]
 

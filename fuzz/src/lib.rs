@@ -7,7 +7,7 @@ pub mod checks;
 pub mod exercise;
 pub mod mutation;
 pub mod sample;
-#[path = "../../tests/it/structures/mod.rs"]
+#[path = "../../tests/it/recovery/structures/mod.rs"]
 mod structures;
 pub mod surroundings;
 

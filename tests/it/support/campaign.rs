@@ -16,7 +16,7 @@ use runlog::{Compression, TailWriter};
 use runlog_sim::{CrashImages, Op, SplitMix64};
 
 use super::cuts::{Cut, Epoch, LOSSES, Tally, check_cut};
-use crate::compressed::of_kind;
+use crate::compaction::compressed::of_kind;
 
 use super::harm::room_in_manifest;
 use super::world::{Abandoned, EXTENT, Machine, World};

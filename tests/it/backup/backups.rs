@@ -1,0 +1,625 @@
+//! Copies of a store while it is written, again and again into the same file.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use runlog::format::map::manifest::{Use, read_area};
+use runlog::format::map::superblock::Superblock;
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Compression, Error, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, Retention,
+    RunLog, RunQuery,
+};
+use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
+use tempfile::TempDir;
+
+use crate::backup::damaged_copies::{boot, reader};
+use crate::readers::replicas::{Shared, options, payload, writes};
+
+/// All that can be asked of a store, in a form to compare.
+pub(crate) type All = BTreeMap<String, Vec<Vec<u8>>>;
+
+pub(crate) fn all(log: &impl ReadLog) -> All {
+    let mut all = All::new();
+    for run in log.runs(&RunQuery::new()) {
+        let run = run.unwrap();
+        let records = log.trace(&run).unwrap().map(|record| record.unwrap().payload().to_vec());
+        let mut said: Vec<Vec<u8>> = records.collect();
+        said.push(format!("{} {} {}", run.status, run.held, run.number()).into_bytes());
+        let metadata = log.metadata(&run).unwrap();
+        said.push(metadata.map(|found| found.payload().to_vec()).unwrap_or_default());
+        all.insert(format!("{}/{}", run.agent, run.run), said);
+    }
+    for document in log.list_documents("docs", "", None, 1000).unwrap().documents {
+        let value = log.document("docs", &document.key).unwrap().unwrap();
+        all.insert(format!("document {}", document.key), vec![value.payload().to_vec()]);
+    }
+    for receipt in log.receipts(1000).unwrap() {
+        all.insert(format!("receipt {} {}", receipt.run, receipt.deleted_at), Vec::new());
+    }
+    all
+}
+
+fn small() -> Options {
+    Options::new().extent_size(64 << 10).background(false)
+}
+
+/// Some steps of a workload: runs come, grow, end and go; documents change; what is dead is moved.
+fn work(log: &RunLog, rng: &mut SplitMix64, steps: u64) {
+    for _ in 0..steps {
+        let id = format!("run-{}", rng.below(40));
+        match rng.below(12) {
+            0 | 1 => {
+                if let Ok(run) = log.start_run("agent", &id, ()) {
+                    let _ = run.end(&Outcome::completed());
+                }
+            }
+            2 => drop(log.delete_run(&id)),
+            3 => {
+                let key = rng.below(12).to_string();
+                let value = vec![rng.below(256) as u8; rng.below(20_000) as usize];
+                log.docs().put("docs", &key, &NewRecord::new(&value)).unwrap();
+            }
+            4 if rng.below(4) == 0 => drop(log.compact().unwrap()),
+            5 => {
+                let _ = log.gc(&Retention::new().keep_newest(25)).unwrap();
+            }
+            _ => {
+                let has_ended = log.run(&*id).is_ok_and(|run| run.ended_at.is_some());
+                if let (false, Ok(run)) = (has_ended, log.start_run("agent", &id, ())) {
+                    let seq = log.run(&*id).unwrap().records;
+                    run.append(&payload(&id, seq)).unwrap();
+                    run.append_batch(&[NewRecord::new(b"one"), NewRecord::new(b"two")]).unwrap();
+                }
+            }
+        }
+    }
+}
+
+fn clone_of(storage: &dyn Storage) -> Arc<MemoryStorage> {
+    let mut bytes = vec![0; storage.len().unwrap() as usize];
+    storage.read_at(0, &mut bytes).unwrap();
+    let copy = MemoryStorage::new();
+    copy.write_at(0, &bytes).unwrap();
+    Arc::new(copy)
+}
+
+#[test]
+fn a_copy_has_all_of_the_store_and_is_gone_on_with() {
+    let mut rng = SplitMix64::new(1);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().compression(Compression::Zstd { level: 1 }).create_storage(storage.clone());
+    let log = log.unwrap();
+    for round in 0..12 {
+        work(&log, &mut rng, 120);
+        let reader = ReaderOptions::new().open_storage(storage.clone()).unwrap();
+        let copy = Arc::new(MemoryStorage::new());
+        let report = reader.backup_to_storage(copy.clone()).unwrap();
+        assert_eq!((report.damaged.len(), report.kept_segments), (0, 0));
+        let expected = all(&log);
+        // By a process that only reads, which changes nothing.
+        let reading = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+        assert!(reading.recovery_report().is_clean(), "{}", reading.recovery_report());
+        assert!(all(&reading) == expected, "round {round}");
+        assert!(reading.verify().unwrap().is_clean());
+        // And by a writer, which then writes.
+        let restored = small().open_storage(copy.clone()).unwrap();
+        assert!(restored.recovery_report().is_clean(), "{}", restored.recovery_report());
+        assert!(all(&restored) == expected, "round {round}");
+        work(&restored, &mut SplitMix64::new(round), 100);
+        assert!(restored.verify().unwrap().is_clean());
+        let went_on = all(&restored);
+        restored.close().unwrap();
+        let again = small().open_storage(copy.clone()).unwrap();
+        assert!(all(&again) == went_on);
+        again.close().unwrap();
+        // It is a store of its own now.
+        assert!(reader.backup_to_storage(copy).is_err());
+    }
+    log.close().unwrap();
+}
+
+#[test]
+fn a_copy_that_is_brought_up_to_date_copies_only_what_is_new() {
+    let mut rng = SplitMix64::new(2);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let copy: Arc<MemoryStorage> = Arc::new(MemoryStorage::new());
+    let (mut copied, mut kept) = (0, 0);
+    // `compact`, which moves much, is called in every other round.
+    for round in 0..80 {
+        work(&log, &mut rng, 20);
+        let report = reader.backup_to_storage(copy.clone()).unwrap();
+        (copied, kept) = (copied + report.copied_segments, kept + report.kept_segments);
+        let reading = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+        assert!(reading.recovery_report().is_clean(), "{}", reading.recovery_report());
+        assert!(all(&reading) == all(&log), "round {round}");
+        assert!(reading.verify().unwrap().is_clean());
+        // Nothing is new.
+        let report = reader.backup_to_storage(copy.clone()).unwrap();
+        assert_eq!((report.copied_segments, report.copied_bytes), (0, 0));
+    }
+    assert!(4 * kept > copied, "{kept} segments were kept, {copied} copied");
+    // What the store freed is not kept for ever.
+    let (store, copy) = (log.stats().unwrap().file_len, copy.len().unwrap());
+    assert!(copy <= 2 * store, "the copy has {copy} bytes, the store {store}");
+    log.close().unwrap();
+}
+
+/// A storage that fails each call that changes it from some moment on.
+#[derive(Debug)]
+pub(crate) struct Failing {
+    pub(crate) storage: Arc<MemoryStorage>,
+    pub(crate) left: AtomicU64,
+}
+
+impl Failing {
+    fn change(&self) -> io::Result<()> {
+        let left = self.left.load(Ordering::SeqCst);
+        if left == 0 {
+            return Err(io::Error::other("no more"));
+        }
+        self.left.store(left - 1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Storage for Failing {
+    fn len(&self) -> io::Result<u64> {
+        self.storage.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.storage.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        // The last one only in part.
+        if self.left.load(Ordering::SeqCst) == 1 {
+            self.storage.write_at(offset, &data[..data.len() / 2])?;
+        }
+        self.change()?;
+        self.storage.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.change()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.change()?;
+        self.storage.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change()?;
+        self.storage.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change()?;
+        self.storage.punch(offset, len)
+    }
+}
+
+#[test]
+fn a_copy_that_breaks_off_anywhere_leaves_the_earlier_one_or_the_new_one() {
+    let mut rng = SplitMix64::new(3);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let mut copy: Arc<MemoryStorage> = Arc::new(MemoryStorage::new());
+    work(&log, &mut rng, 300);
+    let _ = reader.backup_to_storage(copy.clone()).unwrap();
+    for round in 0..6 {
+        let before = all(&ReaderOptions::new().open_storage(copy.clone()).unwrap());
+        work(&log, &mut rng, 150);
+        let now = all(&log);
+        let mut calls = 0;
+        loop {
+            let left = AtomicU64::new(calls);
+            let failing = Arc::new(Failing { storage: clone_of(&*copy), left });
+            let done = reader.backup_to_storage(failing.clone());
+            let reading = ReaderOptions::new().open_storage(failing.storage.clone()).unwrap();
+            let found = all(&reading);
+            if done.is_ok() {
+                assert!(found == now, "round {round}");
+                copy = failing.storage.clone();
+                break;
+            }
+            // The segment that took frames may have got more of them: a later moment of the log.
+            let is_between = found == before || found == now || {
+                let of = |all: &All, key: &String| all.get(key).cloned().unwrap_or_default();
+                found.keys().all(|key| {
+                    let (one, other, found) = (of(&before, key), of(&now, key), of(&found, key));
+                    found == one || found == other || found.len() >= one.len() || other.is_empty()
+                })
+            };
+            assert!(is_between, "round {round}, broken off behind {calls} calls");
+            assert!(reading.verify().unwrap().is_clean(), "round {round}, {calls} calls");
+            // It is brought up to date from there.
+            let _ = reader.backup_to_storage(failing.storage.clone()).unwrap();
+            let reading = ReaderOptions::new().open_storage(failing.storage.clone()).unwrap();
+            assert!(all(&reading) == now, "round {round}, gone on behind {calls} calls");
+            calls += 1;
+        }
+        assert!(calls > 5, "only {calls} calls");
+    }
+    log.close().unwrap();
+}
+
+#[test]
+fn a_copy_that_loses_power_anywhere_is_the_earlier_one_or_the_new_one() {
+    let mut rng = SplitMix64::new(4);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    work(&log, &mut rng, 300);
+    let first = Arc::new(SimDisk::recording());
+    let _ = reader.backup_to_storage(first.clone()).unwrap();
+    let (mut copy, mut images_seen) = (first.image(), 0);
+    for round in 0..5 {
+        work(&log, &mut rng, 120);
+        let now = all(&log);
+        let disk = Arc::new(SimDisk::recording_from(copy.clone()));
+        let _ = reader.backup_to_storage(disk.clone()).unwrap();
+        copy = disk.image();
+        let recording = disk.take_recording();
+        let mut images = CrashImages::new(&recording);
+        loop {
+            let survivors = Survivors::ALL[rng.index(Survivors::ALL.len())];
+            let image = images.image(survivors, rng.next_u64());
+            let what = format!("round {round}, cut at {} with {survivors:?}", images.boundary());
+            let disk = Arc::new(SimDisk::from_image(image));
+            let reading = ReaderOptions::new().open_storage(disk.clone());
+            let reading = reading.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let report = reading.verify().unwrap();
+            assert!(report.is_clean(), "{what}: {:?}", report.problems);
+            drop(all(&reading));
+            // Whatever it is, it is brought up to date.
+            let _ = reader.backup_to_storage(disk.clone()).unwrap();
+            let reading = ReaderOptions::new().open_storage(disk).unwrap();
+            assert!(all(&reading) == now, "{what}");
+            images_seen += 1;
+            if !images.advance() {
+                break;
+            }
+        }
+    }
+    assert!(images_seen > 40, "only {images_seen}");
+    log.close().unwrap();
+}
+
+#[test]
+fn a_copy_follows_a_store_that_lost_power_and_went_on() {
+    // What is appended instead of what was lost: of the same length, shorter, longer.
+    for (case, instead) in [vec![b'c'; 300], vec![b'c'; 100], vec![b'c'; 900]].iter().enumerate() {
+        for more in [0, 1, 400] {
+            let disk = Arc::new(SimDisk::new());
+            let log = small().environment(boot(1)).create_storage(disk.clone()).unwrap();
+            let run = log.start_run("agent", "run", ()).unwrap();
+            run.append(b"a").unwrap();
+            log.sync().unwrap();
+            run.append(&[b'b'; 300]).unwrap();
+            let copy = Arc::new(MemoryStorage::new());
+            let _ = reader(disk.clone(), 1).backup_to_storage(copy.clone()).unwrap();
+            let left = disk.crash(Survivors::Nothing, 1);
+            drop((run, log));
+            let disk = Arc::new(SimDisk::from_image(left));
+            let log = small().environment(boot(2)).open_storage(disk.clone()).unwrap();
+            assert_eq!(log.run("run").unwrap().records, 1, "the second one is lost");
+            let run = log.writer("run").unwrap();
+            run.append(instead).unwrap();
+            for _ in 0..more {
+                run.append(&[b'd'; 200]).unwrap();
+            }
+            // Broken off at each call, the copy is whole.
+            let source = reader(disk.clone(), 2);
+            for calls in 0.. {
+                let left = AtomicU64::new(calls);
+                let failing = Arc::new(Failing { storage: clone_of(&*copy), left });
+                let done = source.backup_to_storage(failing.clone());
+                let reading = ReaderOptions::new().open_storage(failing.storage.clone()).unwrap();
+                let report = reading.verify().unwrap();
+                let what = format!("case {case}, {more} more, {calls} calls");
+                assert!(report.is_clean(), "{what}: {:?}", report.problems);
+                assert!(reading.recovery_report().is_clean(), "{what}");
+                if done.is_ok() {
+                    break;
+                }
+            }
+            for _ in 0..2 {
+                let source = reader(disk.clone(), 2);
+                let _ = source.backup_to_storage(copy.clone()).unwrap();
+                let reading = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+                let what = format!("case {case}, {more} more");
+                assert!(reading.recovery_report().is_clean(), "{what}");
+                assert!(all(&reading) == all(&log), "{what}");
+                let report = reading.verify().unwrap();
+                assert!(report.is_clean(), "{what}: {:?}", report.problems);
+                run.append(b"e").unwrap();
+            }
+            drop(run);
+            log.close().unwrap();
+            // Closed, too.
+            let source = reader(disk, 2);
+            let _ = source.backup_to_storage(copy.clone()).unwrap();
+            let reading = ReaderOptions::new().open_storage(copy).unwrap();
+            assert!(all(&reading) == all(&source));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_overwritten_but_an_earlier_copy_of_the_same_store() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let log = small().create(path("store")).unwrap();
+    log.start_run("agent", "run", ()).unwrap().append(b"x").unwrap();
+    let reader = Reader::open(path("store")).unwrap();
+    let _ = reader.backup_to(path("copy")).unwrap();
+    std::fs::write(path("text"), b"not a store").unwrap();
+    drop(small().create(path("other")).unwrap());
+    std::os::unix::fs::symlink(path("copy"), path("link")).unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    let taken = [path("text"), path("other"), path("link"), path("folder")];
+    let read = |path: &std::path::Path| std::fs::read(path).ok();
+    for path in taken {
+        let before = read(&path);
+        assert!(reader.backup_to(&path).is_err(), "{path:?}");
+        assert!(log.backup_to(&path).is_err(), "{path:?}");
+        assert_eq!(read(&path), before, "{path:?}");
+    }
+    // The store itself, which a writer has open.
+    assert!(matches!(reader.backup_to(path("store")), Err(Error::Busy { .. })));
+    // A copy that was gone on with, or is open.
+    let restored = small().open_existing(path("copy")).unwrap();
+    assert!(matches!(reader.backup_to(path("copy")), Err(Error::Busy { .. })));
+    restored.close().unwrap();
+    assert!(matches!(reader.backup_to(path("copy")), Err(Error::AlreadyExists { .. })));
+    assert!(reader.backup_to(path("missing").join("copy")).is_err());
+    log.close().unwrap();
+    assert!(matches!(reader.backup_to(path("store")), Err(Error::AlreadyExists { .. })));
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 6, "{left:?}");
+}
+
+#[test]
+fn copies_beside_writers_are_whole_and_have_what_was_acknowledged_before() {
+    let dir = TempDir::new().unwrap();
+    let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    let log = options().open(&path).unwrap();
+    let (shared, over, at) = (Shared::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let copies = std::thread::scope(|scope| {
+        let copies = scope.spawn(|| {
+            let reader = Reader::open(&path).unwrap();
+            let mut copies = 0;
+            while !over.load(Ordering::Acquire) {
+                let before = shared.lock().unwrap().clone();
+                let report = reader.backup_to(&copy).unwrap();
+                assert!(report.damaged.is_empty(), "{report:?}");
+                copies += 1;
+                let now = shared.lock().unwrap().clone();
+                let found = Reader::open(&copy).unwrap();
+                let report = found.verify().unwrap();
+                assert!(report.is_clean(), "{:?}", report.problems);
+                for (run, done) in &before {
+                    match found.trace(run.as_str()) {
+                        Ok(trace) => {
+                            let mut count = 0;
+                            for record in trace {
+                                let record = record.unwrap();
+                                assert_eq!(record.payload(), payload(run, record.seq().0));
+                                assert_eq!(record.seq().0, count);
+                                count += 1;
+                            }
+                            assert!(count >= done.acknowledged, "{run}: {count} of {done:?}");
+                            assert!(!done.deleted, "{run}");
+                        }
+                        Err(Error::RunNotFound { .. }) => {
+                            assert!(now[run].deleting || done.acknowledged == 0, "{run}");
+                        }
+                        Err(error) => panic!("{run}: {error}"),
+                    }
+                }
+            }
+            copies
+        });
+        let writers: Vec<_> = (0..2)
+            .map(|seed| {
+                let (log, shared, at) = (&log, &shared, &at);
+                scope.spawn(move || writes(log, shared, seed, 4_000, at))
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        over.store(true, Ordering::Release);
+        copies.join().unwrap()
+    });
+    assert!(copies > 2, "only {copies} copies");
+    log.close().unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let _ = reader.backup_to(&copy).unwrap();
+    assert!(all(&Reader::open(&copy).unwrap()) == all(&reader));
+}
+
+/// The sealed segments of a file: where each begins, and where its SEAL frame is.
+pub(crate) fn seals(image: &[u8]) -> Vec<(usize, usize)> {
+    let slots = (1..3).filter_map(|slot| Superblock::decode(&image[4096 * slot..][..4096]).ok());
+    let newest = slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one });
+    let newest = newest.unwrap();
+    let area = &image[newest.manifest.offset as usize..][..newest.manifest.len as usize];
+    let area = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+    let sealed = area.extents.uses.iter().filter_map(|(extent, used)| match used {
+        Use::Log { sealed: Some(at), .. } => {
+            let start = newest.extent_size.offset_of(*extent) as usize;
+            Some((start, start + at.seal as usize))
+        }
+        _ => None,
+    });
+    sealed.collect()
+}
+
+#[test]
+fn a_copy_of_a_damaged_store_opens_and_the_report_has_what_is_damaged() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for run in 0..9 {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for len in [100, 20_000, 3_000] {
+            writer.append(&vec![run; len]).unwrap();
+        }
+    }
+    // What is durable ends with the last full segment, so nothing is behind that in the copy.
+    let image = storage.to_bytes();
+    let places = seals(&image);
+    assert!(places.len() > 2, "{places:?}");
+    let harms: [(&str, usize, usize, u8); 6] = [
+        ("the header of the SEAL frame", 0, 72, 0),
+        ("a bit of that header", 20, 1, 1),
+        ("the directory", 72, 40, 0),
+        ("all from the SEAL frame on", 0, 8_000, 0),
+        ("noise from the SEAL frame on", 0, 8_000, 0x55),
+        ("the end of the last record", usize::MAX, 16, 0x55),
+    ];
+    for (number, (start, seal)) in places.iter().enumerate() {
+        for (what, from, len, value) in harms {
+            let mut bytes = image.clone();
+            let from = if from == usize::MAX { seal - 32 } else { seal + from };
+            let end = (from + len).min(start + (64 << 10)).min(bytes.len());
+            bytes[from..end].iter_mut().for_each(|byte| match value {
+                0 => *byte = 0,
+                _ => *byte ^= value,
+            });
+            let what = format!("segment {number}, {what}");
+            let broken = Arc::new(MemoryStorage::from_bytes(bytes));
+            for durable_only in [true, false] {
+                let options = ReaderOptions::new().durable_only(durable_only);
+                let reader = options.open_storage(broken.clone()).unwrap();
+                let copy = Arc::new(MemoryStorage::new());
+                let report = reader.backup_to_storage(copy.clone()).unwrap();
+                assert!(!report.damaged.is_empty(), "{what}: nothing is reported");
+                let found = ReaderOptions::new().open_storage(copy.clone());
+                let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+                let sound = |log: &Reader| {
+                    let runs = log.runs(&RunQuery::new()).map(|run| run.unwrap());
+                    runs.map(|run| log.trace(&run).unwrap().filter(Result::is_ok).count()).sum()
+                };
+                let (mine, expected): (usize, usize) = (sound(&found), sound(&reader));
+                assert!(mine == expected && mine > 10, "{what}: {mine} of {expected} records");
+                let restored = small().open_storage(copy);
+                restored.unwrap_or_else(|error| panic!("{what}: {error}")).close().unwrap();
+            }
+        }
+    }
+    log.close().unwrap();
+}
+
+#[test]
+fn each_damaged_frame_is_in_the_report_of_a_copy() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("agent", "run", ()).unwrap();
+    for seq in 0..40_u8 {
+        writer.append(&[seq + 100; 500]).unwrap();
+    }
+    drop(writer);
+    log.close().unwrap();
+    let mut bytes = storage.to_bytes();
+    for seq in [3_u8, 4, 17, 30] {
+        let at = bytes.windows(500).position(|part| *part == [seq + 100; 500]).unwrap();
+        bytes[at + 7] ^= 1;
+    }
+    let broken = Arc::new(MemoryStorage::from_bytes(bytes));
+    let reader = ReaderOptions::new().open_storage(broken).unwrap();
+    let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+    assert_eq!(report.damaged.len(), 4, "{:?}", report.damaged);
+}
+
+#[test]
+fn a_copy_of_a_damaged_store_names_the_damage_again_and_becomes_whole_with_the_store() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for run in 0..9 {
+        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
+        for len in [100, 20_000, 3_000] {
+            writer.append(&vec![run; len]).unwrap();
+        }
+    }
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let back_up = |bytes: &[u8], copy: &Arc<MemoryStorage>| {
+        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+        let reader = ReaderOptions::new().open_storage(source).unwrap();
+        reader.backup_to_storage(copy.clone()).unwrap()
+    };
+    let problems = |copy: &Arc<MemoryStorage>| {
+        let reader = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+        reader.verify().unwrap().problems
+    };
+    let places = seals(&whole);
+    for (number, (_, seal)) in places.iter().enumerate() {
+        for (what, from) in [("the last record", seal - 32), ("the directory", seal + 80)] {
+            let mut bytes = whole.clone();
+            bytes[from..from + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
+            let what = format!("segment {number}, {what}");
+            let copy = Arc::new(MemoryStorage::new());
+            let first = back_up(&bytes, &copy);
+            assert!(!first.damaged.is_empty(), "{what}");
+            // Again and again, and nothing is copied anew.
+            for _ in 0..2 {
+                let again = back_up(&bytes, &copy);
+                assert_eq!((again.damaged.len(), again.copied_bytes), (1, 0), "{what}: {again:?}");
+            }
+            // Only the damaged segment is copied once the store is whole.
+            let restored = back_up(&whole, &copy);
+            assert_eq!((restored.damaged.len(), restored.copied_segments), (0, 1), "{what}");
+            assert!(problems(&copy).is_empty(), "{what}: {:?}", problems(&copy));
+            // What the store loses later, the copy keeps.
+            let later = back_up(&bytes, &copy);
+            assert_eq!((later.damaged.len(), later.copied_bytes), (0, 0), "{what}: {later:?}");
+            assert!(problems(&copy).is_empty(), "{what}");
+        }
+    }
+    assert!(places.len() > 2);
+}
+
+#[test]
+fn a_damaged_copy_that_breaks_off_anywhere_still_becomes_whole() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let writer = log.start_run("agent", "run", ()).unwrap();
+    for _ in 0..9 {
+        writer.append(&[7; 20_000]).unwrap();
+    }
+    drop(writer);
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let mut bytes = whole.clone();
+    bytes[seals(&whole)[1].1 - 32] ^= 1;
+    let reader = |bytes: &[u8]| {
+        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
+        ReaderOptions::new().open_storage(source).unwrap()
+    };
+    let (broken, sound) = (reader(&bytes), reader(&whole));
+    for calls in 0..200 {
+        let copy = Arc::new(MemoryStorage::new());
+        let failing = Failing { storage: copy.clone(), left: AtomicU64::new(calls) };
+        let done = broken.backup_to_storage(Arc::new(failing)).is_ok();
+        // What broke off before it was a copy is begun anew.
+        let is_copy = sound.backup_to_storage(copy.clone()).is_ok();
+        if is_copy {
+            let found = ReaderOptions::new().open_storage(copy.clone()).unwrap();
+            let report = found.verify().unwrap();
+            assert!(report.is_clean(), "{calls} calls: {:?}", report.problems);
+        }
+        if done {
+            assert!(is_copy && calls > 5);
+            return;
+        }
+    }
+    panic!("it never ends");
+}

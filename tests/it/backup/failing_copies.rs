@@ -1,0 +1,608 @@
+//! Backups of a store that changes, again and again into one file, on a disk that fails.
+//!
+//! Goal: whatever happens to the file within a backup, it has the earlier copy, the new one, or
+//! what lies between, without damage. What a backup reported survives a loss of power. Nothing of
+//! an earlier copy goes that the store still has, also where the store is damaged. No backup
+//! replaces what a process has written that opened the copy. Where nothing is damaged, none is
+//! refused.
+//!
+//! Method: the life of a writer is recorded, and played into a page cache as far as each backup
+//! finds it, or further while it reads. The file of the copy is on a simulated disk: syncs and
+//! other calls fail, it is full, the backup is killed, and the disk loses power, each once or
+//! again.
+//!
+//! - `RUNLOG_FAILING_COPIES`: the number of stories, each the life of one store.
+//! - `RUNLOG_FAILING_COPIES_SEED`: the seed of all choices.
+//! - `RUNLOG_FAILING_COPIES_STORY`: only this story, to investigate a failure.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use runlog::format::EXTENTS_AT;
+use runlog::format::map::manifest::{Use, read_area};
+use runlog::format::map::superblock::Superblock;
+use runlog::storage::Storage;
+use runlog::{Corruption, Durability, Error, Metadata, Place, Reader, ReaderOptions};
+use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
+
+use crate::backup::damaged_copies::{Sound, sound};
+use crate::readers::looks::life;
+use crate::support::background::Background;
+use crate::support::campaign::variable;
+use crate::support::cuts::{Epoch, check_whole};
+use crate::support::gate::Gate;
+use crate::support::harm::{Harm, newest};
+use crate::support::machine::Machine;
+use crate::support::model::{Found, Model};
+use crate::support::scene::Scene;
+
+/// Few enough for a plain `cargo test`.
+const STORIES: u64 = 12;
+const SEED: u64 = 2026;
+/// Backups of one epoch, about.
+const BACKUPS: usize = 24;
+/// A fault comes within so many calls of the disk.
+const SOON: [u64; 4] = [4, 12, 30, 80];
+
+/// What was done.
+#[derive(Debug, Default)]
+struct Tally {
+    backups: u64,
+    failed: u64,
+    cuts: u64,
+    restored: u64,
+    broken_openings: u64,
+    harmed: u64,
+    refused: u64,
+    watched: u64,
+    overtaken: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.backups += other.backups;
+        self.failed += other.failed;
+        self.cuts += other.cuts;
+        self.restored += other.restored;
+        self.broken_openings += other.broken_openings;
+        self.harmed += other.harmed;
+        self.refused += other.refused;
+        self.watched += other.watched;
+        self.overtaken += other.overtaken;
+    }
+}
+
+#[test]
+fn whatever_fails_within_a_backup_leaves_the_earlier_copy_or_the_new_one() {
+    let seed = variable("RUNLOG_FAILING_COPIES_SEED", SEED);
+    let stories = variable("RUNLOG_FAILING_COPIES", STORIES);
+    println!("RUNLOG_FAILING_COPIES_SEED={seed} RUNLOG_FAILING_COPIES={stories}");
+    let only = std::env::var("RUNLOG_FAILING_COPIES_STORY").is_ok();
+    let first = variable("RUNLOG_FAILING_COPIES_STORY", 0);
+    let (next, total) = (AtomicU64::new(first), Mutex::new(Tally::default()));
+    let failure: Mutex<Option<String>> = Mutex::new(None);
+    let work = || {
+        loop {
+            let story = next.fetch_add(1, Ordering::Relaxed);
+            let is_over = if only { story > first } else { story >= stories };
+            if is_over || failure.lock().unwrap().is_some() {
+                return;
+            }
+            let mut tally = Tally::default();
+            let told = catch_unwind(AssertUnwindSafe(|| tell(seed, story, &mut tally)));
+            let told = told.unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&it| it.to_owned()));
+                Err(format!("panic: {}", text.unwrap_or_default()))
+            });
+            if let Err(error) = told {
+                let again = format!("RUNLOG_FAILING_COPIES_SEED={seed}");
+                let again = format!("{again} RUNLOG_FAILING_COPIES_STORY={story}");
+                failure.lock().unwrap().get_or_insert(format!("again: {again}: {error}"));
+            }
+            total.lock().unwrap().add(&tally);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(8));
+    std::thread::scope(|scope| {
+        (0..if only { 1 } else { threads }).for_each(|_| drop(scope.spawn(work)));
+    });
+    let total = total.into_inner().unwrap();
+    println!("{total:?}");
+    if let Some(failure) = failure.into_inner().unwrap() {
+        panic!("{failure}");
+    }
+    let few = [total.failed, total.cuts, total.restored, total.harmed, total.watched];
+    assert!(only || few.iter().all(|count| *count > 0), "{total:?}");
+}
+
+fn tell(seed: u64, story: u64, tally: &mut Tally) -> Result<(), String> {
+    let mut random = SplitMix64::for_case(seed ^ 0x636f_7079, story);
+    let epochs = life(seed, story);
+    // The epochs of a round are of one store, which lost power in between.
+    let is_one_store = story % 4 == 0;
+    let mut copy = Copy::new(random.next_u64());
+    for (number, epoch) in epochs.iter().enumerate() {
+        if number > 0 && !is_one_store {
+            copy = Copy::new(random.next_u64());
+        }
+        let fail = |at, error| format!("epoch {number}, operation {at}: {error}");
+        let (recording, mut last) = (Arc::new(epoch.recording.clone()), epoch.recording.ops.len());
+        if is_one_store && number + 1 < epochs.len() {
+            // The power may be lost from here on.
+            last -= last / 4;
+        }
+        let scene = Scene::new(recording, epoch.first, random.next_u64());
+        let source = Source { epoch, scene, last };
+        while source.scene.at().0 < last {
+            let at = source.scene.at().0;
+            source.scene.play_to((at + 1 + random.index(2 * last / BACKUPS + 1)).min(last));
+            let done = copy.go_on(&source, tally);
+            done.map_err(|error| fail(source.scene.at().0, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The store, as another process sees it.
+struct Source<'a> {
+    epoch: &'a Epoch,
+    scene: Arc<Scene>,
+    /// No backup sees later operations.
+    last: usize,
+}
+
+impl Source<'_> {
+    /// How much is acknowledged by now, and how much was begun.
+    fn bounds(&self) -> (usize, usize) {
+        let (at, is_torn) = self.scene.at();
+        self.epoch.model.after_kill(at, is_torn)
+    }
+
+    fn reader(&self, durable_only: bool) -> Result<Reader, String> {
+        let options = ReaderOptions::new().durable_only(durable_only);
+        let options = options.environment(self.epoch.machine.environment());
+        let scene: Arc<Scene> = Arc::clone(&self.scene);
+        options.open_storage(scene).map_err(|error| format!("the store: {error}"))
+    }
+
+    /// All bytes, while the writer waits.
+    fn image(&self) -> Vec<u8> {
+        let mut image = vec![0; self.scene.len().unwrap() as usize];
+        self.scene.read_at(0, &mut image).unwrap();
+        image
+    }
+}
+
+/// Of which moment a copy may be: it has so many events of a model.
+struct Had {
+    model: Model,
+    least: usize,
+    most: usize,
+}
+
+/// A file that backups write to.
+struct Copy {
+    random: SplitMix64,
+    disk: SimDisk,
+    /// Since a backup succeeded. One of an earlier epoch is here until a backup of the next one.
+    had: Vec<Had>,
+    /// The disk lost power since, or a slot of a superblock was damaged.
+    lost_power: bool,
+    is_harmed: bool,
+    /// It was made of a damaged store, or while a part of an operation stood still.
+    is_odd: bool,
+}
+
+impl Copy {
+    fn new(seed: u64) -> Self {
+        let (random, disk) = (SplitMix64::new(seed), SimDisk::new());
+        let (lost_power, is_harmed, is_odd) = (false, false, false);
+        Self { random, disk, had: Vec::new(), lost_power, is_harmed, is_odd }
+    }
+
+    /// One more backup, and something else.
+    fn go_on(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+        let is_last_whole = self.back_up(source, tally)?;
+        if self.random.below(3) == 0 && !self.had.is_empty() {
+            self.lose_power(source, tally).map_err(|error| format!("a loss of power: {error}"))?;
+        }
+        if is_last_whole && self.random.below(4) == 0 {
+            self.back_up_damaged(source, tally)?;
+        }
+        if self.had.is_empty() || self.is_odd {
+            return Ok(());
+        }
+        match self.random.below(16) {
+            0 if has_both_slots(&self.disk.image()) => {
+                let harm = [Harm::Slot, Harm::NewerSlot][self.random.index(2)];
+                self.disk.set_faults_aside(true);
+                harm.on_disk(&self.disk, &mut self.random);
+                self.disk.set_faults_aside(false);
+                self.disk.sync().unwrap();
+                self.is_harmed = true;
+                self.check(source, self.disk.image(), "with a damaged superblock").map(drop)
+            }
+            1..=3 => self.restore(source, tally).map_err(|error| format!("restored: {error}")),
+            4..=5 => self.watch(source, tally).map_err(|error| format!("watched: {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Plans something that goes wrong, or nothing.
+    fn plan(&mut self) -> Gate {
+        let (gate, soon) = (Gate::new(&self.disk), SOON[self.random.index(SOON.len())]);
+        let at = self.disk.op_count() + self.random.below(soon) as usize;
+        match self.random.below(10) {
+            0..=2 => {
+                let passed = self.random.below(1 + soon / 4);
+                self.disk.fail_nth(OpKind::Sync, passed, ErrorKind::Other);
+            }
+            3 => self.disk.fail_op(at, ErrorKind::Other),
+            4 => {
+                let stored = self.random.index(3000);
+                self.disk.fail_op(at, Fault::short(ErrorKind::Other, stored));
+            }
+            5 => self.disk.fail_from(at, ErrorKind::Other),
+            6 => self.disk.fill_from(at),
+            7 => gate.shut_at(at),
+            _ => {}
+        }
+        gate
+    }
+
+    fn end_plan(&self) {
+        self.disk.clear_faults();
+        self.disk.fill_from(usize::MAX);
+        self.disk.set_capacity(u64::MAX);
+    }
+
+    /// Backs the store up, and looks at what is left. Whether all went well, and all is whole.
+    fn back_up(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<bool, String> {
+        let durable_only = self.random.below(6) == 0;
+        source.scene.set_pace(0, 0);
+        let (reader, at) = (source.reader(durable_only)?, source.scene.at().0);
+        let (model, kept) = (&source.epoch.model, source.bounds().0);
+        let low = match durable_only {
+            true => model.check(&reader, 0, source.bounds().1)?.prefix,
+            false => kept,
+        };
+        let pace = [0, 0, 1, 5][self.random.index(4)];
+        source.scene.set_pace(pace, (at + self.random.index(60)).min(source.last));
+        let gate = self.plan();
+        let done = reader.backup_to_storage(Arc::new(gate.clone()));
+        let is_torn = source.scene.at().1;
+        source.scene.set_pace(0, 0);
+        self.end_plan();
+        tally.backups += 1;
+        let most = source.bounds().1;
+        match done {
+            Ok(report) => {
+                if !report.damaged.is_empty() && !is_torn {
+                    return Err(format!("damage: {report:?}"));
+                }
+                self.is_odd = !report.damaged.is_empty();
+                (self.lost_power, self.is_harmed) = (false, false);
+                self.had = vec![Had { model: model.clone(), least: low, most }];
+                let found = self.check(source, self.disk.image(), "after a backup")?;
+                let Some(found) = found else { return Ok(false) };
+                self.had = vec![Had { least: found.prefix, ..self.had.remove(0) }];
+                // The copy survives a loss of power when the call returns.
+                let durable = self.disk.crash(Survivors::Nothing, 0);
+                let left = self.check(source, durable, "what a backup has stored")?;
+                if left.is_some_and(|left| left.seen != found.seen) {
+                    return Err("a loss of power took what a backup reported".to_owned());
+                }
+                Ok(true)
+            }
+            Err(Error::Overtaken { .. }) => {
+                tally.overtaken += 1;
+                self.broke_off(source, low, most).map(|()| false)
+            }
+            Err(Error::Io { .. } | Error::DiskFull { .. } | Error::Poisoned) => {
+                tally.failed += 1;
+                self.broke_off(source, low, most).map(|()| false)
+            }
+            // What a first backup left is no copy yet.
+            Err(_) if self.had.is_empty() => {
+                self.disk = SimDisk::new();
+                Ok(false)
+            }
+            Err(error) => Err(format!("refused: {error}")),
+        }
+    }
+
+    /// A backup of so many events broke off.
+    fn broke_off(&mut self, source: &Source<'_>, low: usize, most: usize) -> Result<(), String> {
+        if self.had.is_empty() {
+            return Ok(());
+        }
+        let is_same = |had: &Had| {
+            let last = |model: &Model| model.events.last().map(|event| event.begin);
+            last(&had.model) == last(&source.epoch.model)
+        };
+        match self.had.iter_mut().find(|had| is_same(had)) {
+            Some(had) => (had.least, had.most) = (had.least.min(low), had.most.max(most)),
+            None => self.had.push(Had { model: source.epoch.model.clone(), least: low, most }),
+        }
+        self.check(source, self.disk.image(), "after a backup that broke off").map(drop)
+    }
+
+    fn lose_power(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+        tally.cuts += 1;
+        let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
+        self.disk.lose_power(survivors, self.random.next_u64());
+        self.lost_power = true;
+        self.check(source, self.disk.image(), "what is left").map(drop)
+    }
+
+    /// The machine that has the copy, perhaps after it was started anew.
+    fn machine(&self, source: &Source<'_>) -> Machine {
+        let mut machine = source.epoch.machine.clone();
+        machine.boot += u64::from(self.lost_power);
+        machine.background = machine.background.map(|_| Background::default());
+        machine
+    }
+
+    /// What does not check of a copy that is whole, by a report.
+    fn first_of<'c>(&self, mut damaged: impl Iterator<Item = &'c Corruption>) -> Option<String> {
+        // A superblock can be torn by a call that fails or is killed.
+        let is_told = |damage: &&Corruption| !matches!(damage.place, Place::Superblock { .. });
+        damaged.find(is_told).map(ToString::to_string)
+    }
+
+    /// A process that only reads, and one that writes, find a copy of one moment, the same one.
+    fn check(
+        &self,
+        source: &Source<'_>,
+        image: Vec<u8>,
+        what: &str,
+    ) -> Result<Option<Found>, String> {
+        if self.is_odd {
+            return Ok(None);
+        }
+        let fail = |error: String| format!("{what}: {error}");
+        let machine = self.machine(source);
+        let options = ReaderOptions::new().environment(machine.environment());
+        let copy = options.open_storage(Arc::new(SimDisk::untracked(image.clone())));
+        let copy = copy.map_err(|error| fail(format!("reading: {error}")))?;
+        let report = copy.recovery_report();
+        if let Some(damage) = self.first_of(report.damaged.iter()).filter(|_| !report.salvaged) {
+            return Err(fail(format!("{damage}, by {report}")));
+        }
+        let found = self.moment(&copy).map_err(fail)?;
+        let verified = copy.verify().map_err(|error| fail(format!("verify: {error}")))?;
+        if let Some(problem) = self.first_of(verified.problems.iter()) {
+            return Err(fail(format!("verify: {problem}")));
+        }
+        let gate = Gate::new(&SimDisk::untracked(image));
+        let log = machine.options().open_storage(Arc::new(gate.clone()));
+        let log = log.map_err(|error| fail(format!("opening: {error}")))?;
+        let report = log.recovery_report();
+        if let Some(damage) = self.first_of(report.damaged.iter()) {
+            return Err(fail(format!("{damage}, by the report of an opening, {report}")));
+        }
+        let again = self.moment(&log).map_err(fail)?;
+        if again.seen != found.seen || again.documents != found.documents {
+            return Err(fail("a writer finds something else than a reader".to_owned()));
+        }
+        check_whole(&log).map_err(fail)?;
+        gate.shut();
+        Ok(Some(found))
+    }
+
+    /// The moment of which a copy is.
+    fn moment(&self, log: &impl runlog::ReadLog) -> Result<Found, String> {
+        let mut failed = "nothing was copied".to_owned();
+        for had in &self.had {
+            match had.model.check(log, had.least, had.most) {
+                Ok(found) => return Ok(found),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// A process opens the copy for writing, or dies within that.
+    fn restore(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+        let machine = self.machine(source);
+        let disk = SimDisk::from_image(self.disk.image());
+        let (gate, reader) = (Gate::new(&disk), source.reader(false)?);
+        if self.random.coin() {
+            gate.shut_at(self.random.index(30));
+        }
+        let opened = machine.options().open_storage(Arc::new(gate.clone()));
+        let Ok(log) = opened else {
+            if !gate.is_shut() {
+                return Err(format!("{:?}", opened.map(drop)));
+            }
+            tally.broken_openings += 1;
+            self.check(source, disk.image(), "an opening that was killed")?;
+            let before = disk.image();
+            let low = source.bounds().0;
+            return match reader.backup_to_storage(Arc::new(disk.clone())) {
+                Err(_) => self.check(source, disk.image(), "refused behind an opening").map(drop),
+                Ok(report) if report.damaged.is_empty() => {
+                    let most = source.bounds().1;
+                    let had = Had { model: source.epoch.model.clone(), least: low, most };
+                    let had = core::mem::replace(&mut self.had, vec![had]);
+                    let found = self.check(source, disk.image(), "behind a killed opening");
+                    self.had = had;
+                    found.map(drop)
+                }
+                Ok(report) => Err(format!("{report:?} of {} bytes", before.len())),
+            };
+        };
+        tally.restored += 1;
+        let about = Metadata::default().durability(Durability::Disk);
+        let own = log.start_run("own", "own", about).and_then(|run| run.append(b"own").map(drop));
+        let own = own.and_then(|()| log.sync());
+        gate.shut();
+        drop(log);
+        if own.is_err() {
+            return Ok(());
+        }
+        if self.random.coin() {
+            let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
+            disk.lose_power(survivors, self.random.next_u64());
+        }
+        if self.random.coin() {
+            let harm = [Harm::Slot, Harm::NewerSlot][self.random.index(2)];
+            harm.on_disk(&disk, &mut self.random);
+        }
+        let before = disk.image();
+        let done = reader.backup_to_storage(Arc::new(disk.clone()));
+        match done {
+            Err(_) if disk.image() == before => Ok(()),
+            done => Err(format!("a copy that a writer opened was written to: {done:?}")),
+        }
+    }
+
+    /// Readers of the copy while it is brought up to date.
+    fn watch(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+        if self.is_harmed {
+            return Ok(());
+        }
+        let at = source.scene.at().0;
+        source.scene.play_to((at + self.random.index(40)).min(source.last));
+        let (low, reader) = (source.bounds().0, source.reader(false)?);
+        let disk = SimDisk::recording_from(self.disk.image());
+        let report = reader.backup_to_storage(Arc::new(disk.clone()));
+        let report = report.map_err(|error| error.to_string())?;
+        if !report.damaged.is_empty() {
+            return Err(format!("{report:?}"));
+        }
+        let most = source.bounds().1;
+        self.broke_off(source, low, most)?;
+        let played = Scene::new(Arc::new(disk.take_recording()), 0, self.random.next_u64());
+        let options = ReaderOptions::new().environment(self.machine(source).environment());
+        let storage: Arc<Scene> = Arc::clone(&played);
+        let mut watcher = options.clone().open_storage(storage.clone());
+        while played.at().0 < disk.op_count() {
+            tally.watched += 1;
+            let at = played.at().0;
+            played.set_pace([0, 1, 3][self.random.index(3)], at + self.random.index(6));
+            if self.random.below(3) == 0 {
+                watcher = options.clone().open_storage(storage.clone());
+            }
+            let reader = watcher.as_ref().map_err(|error| format!("opening: {error}"))?;
+            let _ = reader.refresh().map_err(|error| format!("refresh: {error}"))?;
+            played.set_pace(0, 0);
+            let report = reader.recovery_report();
+            let is_torn = played.at().1;
+            if let Some(damage) = self.first_of(report.damaged.iter()).filter(|_| !is_torn) {
+                return Err(format!("at {:?}: {damage}", played.at()));
+            }
+            if !is_torn {
+                let _ = reader.refresh().map_err(|error| format!("refresh: {error}"))?;
+                self.moment(reader).map_err(|error| format!("at {:?}: {error}", played.at()))?;
+            }
+            played.play_to((at + 1).max(played.at().0).min(disk.op_count()));
+        }
+        Ok(())
+    }
+
+    /// The store is damaged at some places, and is backed up as it is.
+    fn back_up_damaged(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+        let before = segments(&source.image());
+        let at = source.scene.at().0;
+        source.scene.play_to((at + self.random.index(20)).min(source.last));
+        source.scene.set_pace(0, 0);
+        let mut image = source.image();
+        if !segments(&image).is_superset(&before) {
+            // Of what compaction moved the copy has what the store has.
+            return Ok(());
+        }
+        let kept = sound(&source.reader(false)?);
+        let places = self.damage(&mut image);
+        let options = ReaderOptions::new().environment(self.machine_of(source).environment());
+        let Ok(reader) = options.open_storage(Arc::new(SimDisk::untracked(image))) else {
+            return Ok(());
+        };
+        tally.harmed += 1;
+        let mine = sound(&reader);
+        for _ in 0..1 + self.random.index(3) {
+            let had = self.sound(source);
+            let gate = self.plan();
+            let done = reader.backup_to_storage(Arc::new(gate));
+            self.end_plan();
+            let now = self.sound(source);
+            let is_kept = |(key, value): &(&(u64, u64), &Vec<u8>)| kept.get(*key) == Some(*value);
+            let lost = |of: &Sound| {
+                let mut owed = of.iter().filter(is_kept);
+                owed.find(|(key, value)| now.get(*key) != Some(*value)).map(|(key, _)| *key)
+            };
+            if let Some(lost) = lost(&had) {
+                let lost = format!("{lost:?} of the copy is lost behind {done:?}");
+                return Err(format!("{lost}, the store damaged at {places:x?}"));
+            }
+            match done {
+                Ok(_) => {
+                    self.is_odd = true;
+                    self.lost_power = false;
+                    if let Some(lost) = lost(&mine) {
+                        return Err(format!("{lost:?} of the store is not copied"));
+                    }
+                }
+                Err(Error::CopyHasMore { .. }) => tally.refused += 1,
+                Err(_) => {
+                    self.is_odd = true;
+                    if self.random.coin() {
+                        let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
+                        self.disk.lose_power(survivors, self.random.next_u64());
+                        self.lost_power = true;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn machine_of(&self, source: &Source<'_>) -> Machine {
+        source.epoch.machine.clone()
+    }
+
+    /// All that can be read of the copy.
+    fn sound(&self, source: &Source<'_>) -> Sound {
+        let options = ReaderOptions::new().environment(self.machine(source).environment());
+        let copy = options.open_storage(Arc::new(SimDisk::untracked(self.disk.image())));
+        copy.map(|copy| sound(&copy)).unwrap_or_default()
+    }
+
+    /// Damages some bytes behind the front; returns which.
+    fn damage(&mut self, image: &mut [u8]) -> Vec<Range<usize>> {
+        let used = |at: &usize| image[*at] != 0;
+        let used: Vec<usize> = (EXTENTS_AT as usize..image.len()).filter(used).collect();
+        let mut places = Vec::new();
+        for _ in 0..1 + self.random.index(3) {
+            let at = used[self.random.index(used.len())];
+            let len = [1, 8, 100, 600, 5000][self.random.index(5)];
+            let end = (at + len).min(image.len());
+            image[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+            places.push(at..end);
+        }
+        places
+    }
+}
+
+/// Whether both superblocks check.
+fn has_both_slots(image: &[u8]) -> bool {
+    [4096, 8192].into_iter().all(|at| Superblock::decode(&image[at..at + 4096]).is_ok())
+}
+
+/// The segments that count.
+fn segments(image: &[u8]) -> BTreeSet<(u32, u64)> {
+    let block = newest(image).unwrap();
+    let at = block.manifest.offset as usize;
+    let area = &image[at..at + block.manifest.len as usize];
+    let found = read_area(area, block.uuid, block.manifest.generation).unwrap();
+    let of_log = found.extents.uses.values().filter_map(|used| match used {
+        Use::Log { segment, salt, .. } => Some((segment.0, *salt)),
+        _ => None,
+    });
+    of_log.collect()
+}

@@ -1,0 +1,7 @@
+//! Space comes back; moved and compressed runs read as before.
+
+pub(crate) mod compressed;
+pub(crate) mod growth;
+pub(crate) mod growth_stalled;
+pub(crate) mod shorten;
+pub(crate) mod space;

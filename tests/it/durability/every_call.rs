@@ -1,0 +1,378 @@
+//! Each call of the disk fails once, in a life that does everything: writes, syncs, stores,
+//! allocations, punches, changes of length and reads, in operations and during the opening.
+//!
+//! Goal: after any of these failures the store continues, or refuses all writing with a typed
+//! error; it opens again with everything that was acknowledged; no extent leaks; and deletions free
+//! their space, even on a disk that is full from any moment on.
+//!
+//! Method: a script of operations runs once without faults, to count the calls of each kind, and
+//! then once for each call, which fails.
+//!
+//! - `RUNLOG_EVERY_CALL`: one call of this many fails; 1 for all of them.
+//! - `RUNLOG_EVERY_CALL_ONLY`: a failure, as the message of the test names it: only this one.
+
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use runlog::{Compression, Rule, RunQuery, RunRef, TailWriter};
+use runlog_sim::{Fault, OpKind, SimDisk, Survivors};
+
+use crate::support::background::Background;
+use crate::support::campaign::variable;
+use crate::support::cuts::check_whole;
+use crate::support::model::Model;
+use crate::support::world::{Machine, World};
+
+const KINDS: [OpKind; 7] = [
+    OpKind::Read,
+    OpKind::Write,
+    OpKind::Store,
+    OpKind::SetLen,
+    OpKind::Allocate,
+    OpKind::Punch,
+    OpKind::Sync,
+];
+
+/// The operations of the script; in between the store is killed once and closed once.
+const SCRIPT: usize = 90;
+
+/// The failure of one life.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    /// The call of a kind with this number.
+    Call(OpKind, u64, Fault),
+    /// All space is gone from this operation on.
+    Full(usize),
+}
+
+struct Script {
+    world: World,
+    step: usize,
+    full: bool,
+}
+
+impl Script {
+    fn begin(variant: u64) -> Self {
+        let mut machine = Machine::new(variant, 1);
+        machine.tail_writer = match variant % 2 {
+            0 => TailWriter::Pwrite,
+            _ => TailWriter::Mapped,
+        };
+        machine.compression = match variant / 2 % 2 {
+            0 => Compression::None,
+            _ => Compression::Zstd { level: 1 },
+        };
+        machine.receipts = 4;
+        machine.background = (variant / 2 % 2 == 1).then(Background::default);
+        let mut world = World::create_on(variant, SimDisk::new(), machine, true);
+        world.may_fail = true;
+        Self { world, step: 0, full: false }
+    }
+
+    fn arm(&mut self, failure: Failure) {
+        match failure {
+            Failure::Call(kind, number, fault) => self.world.disk.fail_nth(kind, number, fault),
+            Failure::Full(number) => {
+                self.full = true;
+                self.world.disk.fill_from(self.world.disk.op_count() + number);
+            }
+        }
+    }
+
+    /// Runs the script; returns whether the store still accepts writes.
+    fn live(&mut self) -> bool {
+        while self.step < SCRIPT {
+            self.step += 1;
+            match self.step {
+                30 | 60 => {
+                    if self.step == 30 {
+                        self.world.die();
+                    } else {
+                        self.world.try_close();
+                    }
+                    self.reopen();
+                }
+                _ => self.world.scripted_step(self.step),
+            }
+            if self.world.failure.is_some() {
+                self.world.only_fills = self.full;
+                self.world.disk.set_faults_aside(true);
+                let goes_on = self.world.settle();
+                self.world.disk.set_faults_aside(false);
+                if !goes_on {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Opens the store, which may fail once per pending fault: once.
+    fn reopen(&mut self) {
+        let done = self.world.disk.op_count();
+        let least = self.world.model.after_kill(done, false).0;
+        if let Err(error) = self.world.try_open(usize::MAX) {
+            assert!(!self.full, "it does not open on a full disk: {error}");
+            let again = self.world.try_open(usize::MAX);
+            again.unwrap_or_else(|again| panic!("after {error}, it does not open: {again}"));
+        }
+        self.world.disk.set_faults_aside(true);
+        let found = self.world.adopt_what_is_there(least);
+        self.world.disk.set_faults_aside(false);
+        found.unwrap_or_else(|error| panic!("at step {}: {error}", self.step));
+    }
+
+    /// Drops the store, opens it again, and checks that nothing leaked and everything can be
+    /// deleted.
+    fn end(mut self, goes_on: bool, cut: bool) {
+        // The next opening frees extents that this process forgot.
+        let mut least = 0;
+        if goes_on {
+            let covered = self.world.log().checkpoint();
+            self.assert_nothing_leaked("before the end");
+            let is_all_free = covered.is_ok() && !self.full;
+            least = if is_all_free { self.sealed_segments() } else { 0 };
+        }
+        self.world.die();
+        self.world.disk.clear_faults();
+        if cut {
+            let done = self.world.disk.op_count();
+            let least = self.world.model.after_power_loss(done).0;
+            self.world.disk.lose_power(Survivors::Half, 1);
+            self.world.machine.boot += 1;
+            let opened = self.world.try_open(usize::MAX);
+            opened.unwrap_or_else(|error| panic!("after a power cut: {error}"));
+            self.world.adopt_what_is_there(least).unwrap_or_else(|error| panic!("{error}"));
+        } else {
+            // What is dead goes at the opening; what is not dead is not merged meanwhile, which
+            // the process before may have tried in vain.
+            self.world.machine.automatic = false;
+            self.reopen();
+            self.assert_nothing_leaked("after opening");
+            let now = self.sealed_segments();
+            assert!(now >= least, "{least} segments, of which {now} were not dead");
+            self.world.machine.automatic = true;
+            self.world.die();
+            self.reopen();
+        }
+        check_whole(self.world.log()).unwrap_or_else(|error| panic!("{error}"));
+        self.assert_nothing_leaked("at the end");
+        self.empty();
+    }
+
+    fn sealed_segments(&self) -> u64 {
+        self.world.log().stats().unwrap().sealed_segments
+    }
+
+    /// Each extent of the log belongs to a segment: sealed, the tail, or set aside.
+    fn assert_nothing_leaked(&self, when: &str) {
+        self.world.log().reclaim().unwrap_or_else(|error| assert!(self.full, "{when}: {error}"));
+        let stats = self.world.log().stats().unwrap();
+        let known = stats.sealed_segments + 1 + stats.reserved_extents;
+        assert_eq!(stats.log_extents, known, "{when}, extents of nobody: {stats:?}");
+        assert_eq!(stats.retired_extents, 0, "{when}: {stats:?}");
+    }
+
+    /// Deletes everything, and gets the space back.
+    fn empty(mut self) {
+        self.world.release_all();
+        assert!(self.world.failure.is_none(), "releasing: {:?}", self.world.failure);
+        for run in self.world.running() {
+            self.world.end(run, false);
+            assert!(self.world.failure.is_none(), "ending: {:?}", self.world.failure);
+        }
+        let log = self.world.log().clone();
+        // A small store has no compaction reserve.
+        let gains = log.stats().unwrap().sealed_segments > 12;
+        let all = log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs;
+        let all: Vec<(RunRef<'_>, Rule)> = all
+            .iter()
+            .map(|run| (RunRef::from((run.agent.as_str(), run.run.as_str())), Rule::Deleted))
+            .collect();
+        let gone = log.evict(&all).unwrap_or_else(|error| panic!("deleting all: {error}"));
+        assert_eq!(gone.plan.evict.len(), all.len(), "all of them can go");
+        log.reclaim().unwrap_or_else(|error| assert!(self.full, "giving back: {error}"));
+        let stats = log.stats().unwrap();
+        assert!(stats.log_extents <= 10, "little is left, and takes {stats:?}");
+        drop(log);
+        for _ in 0..8 {
+            self.world.start_run();
+            self.world.append_large();
+            let failure = self.world.failure.take();
+            assert!(failure.is_none() || !gains, "and goes on: {failure:?}");
+        }
+    }
+}
+
+/// How many calls of each kind the script makes.
+fn count(variant: u64) -> [u64; 7] {
+    let mut script = Script::begin(variant);
+    let disk = script.world.disk.clone();
+    let _ = disk.take_counts();
+    assert!(script.live(), "nothing fails");
+    let counts = disk.counts();
+    let counts = KINDS.map(|kind| counts.of(kind));
+    script.end(true, false);
+    counts
+}
+
+/// The failures that were tried, and those after which something was wrong.
+#[derive(Default)]
+struct Tally {
+    tried: u64,
+    wrong: Vec<String>,
+}
+
+impl Tally {
+    fn try_one(&mut self, variant: u64, failure: Failure, cut: bool) {
+        let what = format!("variant {variant}, {failure:?}, cut {cut}");
+        if std::env::var("RUNLOG_EVERY_CALL_ONLY").is_ok_and(|only| only != what) {
+            return;
+        }
+        self.note(what, || {
+            let mut script = Script::begin(variant);
+            script.arm(failure);
+            let goes_on = script.live();
+            script.end(goes_on, cut);
+        });
+    }
+
+    fn note(&mut self, what: String, live: impl FnOnce()) {
+        self.tried += 1;
+        if catch_unwind(AssertUnwindSafe(live)).is_err() {
+            println!("again: RUNLOG_EVERY_CALL=1 RUNLOG_EVERY_CALL_ONLY='{what}'");
+            self.wrong.push(what);
+        }
+    }
+
+    fn end(self) {
+        let Self { tried, wrong } = self;
+        println!("{tried} failures");
+        assert!(wrong.is_empty(), "{} of {tried} failures went wrong", wrong.len());
+    }
+}
+
+/// One call of how many must fail.
+fn stride() -> u64 {
+    variable("RUNLOG_EVERY_CALL", 97).max(1)
+}
+
+#[test]
+fn after_any_call_that_fails_the_store_goes_on_or_says_that_it_cannot() {
+    let stride = stride();
+    let mut tally = Tally::default();
+    for variant in 0..4 {
+        let counts = count(variant);
+        println!("variant {variant}: {counts:?}");
+        for (kind, count) in KINDS.into_iter().zip(counts) {
+            let mut number = variant % stride;
+            while number < count {
+                for error in [ErrorKind::Other, ErrorKind::StorageFull] {
+                    let stored = if number % 3 == 0 { 700 } else { 0 };
+                    let failure = Failure::Call(kind, number, Fault::short(error, stored));
+                    tally.try_one(variant, failure, number % 2 == 1);
+                }
+                number += stride;
+            }
+        }
+    }
+    tally.end();
+}
+
+#[test]
+fn on_a_disk_that_is_full_from_any_moment_on_all_can_be_deleted_and_gives_space_back() {
+    let stride = stride();
+    let mut tally = Tally::default();
+    for variant in 0..4 {
+        let mut script = Script::begin(variant);
+        let before = script.world.disk.op_count();
+        script.live();
+        let operations = script.world.disk.op_count() - before;
+        drop(script);
+        let mut number = usize::try_from(variant).unwrap();
+        while number < operations {
+            tally.try_one(variant, Failure::Full(number), false);
+            number += usize::try_from(stride).unwrap();
+        }
+    }
+    tally.end();
+}
+
+/// A store of which the manifest is about to outgrow its place in front of the segments.
+struct Grown {
+    machine: Machine,
+    model: Model,
+    image: Vec<u8>,
+}
+
+impl Grown {
+    fn new(variant: u64) -> Self {
+        let machine = Machine::new(variant, 1);
+        let mut world = World::create_on(variant, SimDisk::new(), machine.clone(), false);
+        world.fill_manifest();
+        let model = world.model.clone();
+        Self { machine, model: model.recovered(model.events.len()), image: world.close() }
+    }
+
+    /// Continues until the manifest has outgrown it, with a failure; returns how many calls of that
+    /// kind there were. Then everything can be deleted, unless the store was poisoned.
+    fn outgrow(&self, failure: Option<(OpKind, u64, Fault)>) -> [u64; 2] {
+        let (machine, model) = (self.machine.clone(), self.model.clone());
+        let mut world = World::resume(1, machine, model, self.image.clone());
+        world.may_fail = true;
+        let disk = world.disk.clone();
+        let _ = disk.take_counts();
+        if let Some((kind, number, fault)) = failure {
+            disk.fail_nth(kind, number, fault);
+        }
+        for _ in 0..24 {
+            let calls =
+                [World::start_run, World::append_large, World::append_large, World::end_run];
+            for call in calls.into_iter().chain([World::sync as fn(&mut World)]) {
+                if world.failure.is_none() {
+                    call(&mut world);
+                }
+            }
+            if world.failure.is_some() {
+                disk.clear_faults();
+                if !world.settle() {
+                    return [0; 2];
+                }
+            }
+        }
+        let counts = disk.counts();
+        disk.clear_faults();
+        assert!(world.log().stats().unwrap().meta_extents > 0, "the manifest has grown");
+        world.empty();
+        assert!(world.failure.is_none(), "deleting all: {:?}", world.failure);
+        [OpKind::Allocate, OpKind::Punch].map(|kind| counts.of(kind))
+    }
+}
+
+#[test]
+fn after_any_call_for_space_that_fails_while_the_manifest_grows_all_can_be_deleted() {
+    // There are few such calls, and each takes another path.
+    let stride = stride().div_ceil(16);
+    let mut tally = Tally::default();
+    for variant in 0..2 {
+        let grown = Grown::new(variant);
+        let counts = grown.outgrow(None);
+        println!("variant {variant}: {counts:?}");
+        for (kind, count) in [OpKind::Allocate, OpKind::Punch].into_iter().zip(counts) {
+            let numbers = (variant % stride..count).step_by(stride as usize);
+            for (number, error) in numbers
+                .flat_map(|number| [(number, ErrorKind::Other), (number, ErrorKind::StorageFull)])
+            {
+                let what = format!("grown {variant}, {kind:?} {number}, {error:?}");
+                if std::env::var("RUNLOG_EVERY_CALL_ONLY").is_ok_and(|only| only != what) {
+                    continue;
+                }
+                let failure = (kind, number, Fault::error(error));
+                tally.note(what, || {
+                    grown.outgrow(Some(failure));
+                });
+            }
+        }
+    }
+    tally.end();
+}

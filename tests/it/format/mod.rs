@@ -1,0 +1,3 @@
+//! The bytes of the format.
+
+pub(crate) mod format_golden;

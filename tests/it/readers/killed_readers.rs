@@ -1,0 +1,331 @@
+//! Readers that are killed at any moment leave nothing behind.
+//!
+//! Goal: when processes that read, follow and copy a store die by SIGKILL, the writer goes on as if
+//! they had never been there, and so does the next reader: there is no file beside the store, no
+//! lock but the writer's, no space that stays taken, and no copy that does not open.
+//!
+//! Method: threads of this process write to a store with small extents, delete and compact, so that
+//! segments are sealed, moved, punched and cut off all the time. Child processes read it. The
+//! parent kills one of them after a random number of its steps, or of the writer's appends, and
+//! starts another one. `RUNLOG_READER_KILLS` sets the number of kills, `RUNLOG_READER_KILLS_SEED`
+//! the seed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use runlog::{
+    Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Options, Outcome,
+    Reader, RunLog, RunQuery, RunSummary,
+};
+use runlog_sim::SplitMix64;
+
+use crate::readers::replicas::payload;
+use crate::support::campaign::variable;
+
+/// How many read at a time.
+const AT_ONCE: usize = 4;
+/// The ended runs that each of the writer's threads keeps.
+const KEPT: usize = 12;
+/// The most steps that a child tells.
+const TOLD: u64 = 12;
+/// The most appends of the writer that a child lives after its steps.
+const APPENDS: u64 = 80;
+/// What the living runs take is a small part of this.
+const LONGEST_FILE: u64 = 24 << 20;
+
+fn options() -> Options {
+    Options::new().extent_size(64 << 10).sync_interval(Some(Duration::from_millis(20)))
+}
+
+/// What the writer has done.
+#[derive(Default)]
+struct Done {
+    appends: Mutex<u64>,
+    more: Condvar,
+    over: AtomicBool,
+    /// The records of each run that was not deleted, as far as they are acknowledged.
+    runs: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Done {
+    fn note(&self) {
+        *self.appends.lock().unwrap() += 1;
+        self.more.notify_all();
+    }
+
+    /// Waits until the writer has appended so many more records. It must go on.
+    fn wait_for(&self, more: u64) {
+        let appends = self.appends.lock().unwrap();
+        let wanted = *appends + more;
+        let patience = Duration::from_secs(60);
+        let is_early = |appends: &mut u64| *appends < wanted;
+        let (appends, waited) = self.more.wait_timeout_while(appends, patience, is_early).unwrap();
+        drop(appends);
+        assert!(!waited.timed_out(), "the writer does not go on");
+    }
+}
+
+/// Runs come, grow, end and go until it is over.
+fn write(log: &RunLog, done: &Done, thread: u64, seed: u64) {
+    let mut rng = SplitMix64::for_case(seed, thread);
+    let mut ended: Vec<String> = Vec::new();
+    for number in 0_u64.. {
+        if done.over.load(Ordering::Acquire) {
+            return;
+        }
+        let run = format!("{thread}-{number}");
+        let unsynced = Metadata::new(b"").durability(Durability::Process);
+        let writer = log.start_run(&format!("agent-{thread}"), &run, unsynced).unwrap();
+        done.runs.lock().unwrap().insert(run.clone(), 0);
+        for seq in 0..4 + rng.below(30) {
+            writer.append(&payload(&run, seq)).unwrap();
+            *done.runs.lock().unwrap().get_mut(&run).unwrap() += 1;
+            done.note();
+        }
+        let key = rng.below(9).to_string();
+        log.docs().put("docs", &key, &NewRecord::new(run.as_bytes())).unwrap();
+        writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+        ended.push(run);
+        if ended.len() > KEPT {
+            let gone = ended.swap_remove(rng.index(ended.len()));
+            log.delete_run(&*gone).unwrap();
+            done.runs.lock().unwrap().remove(&gone);
+        }
+    }
+}
+
+/// None if it was deleted meanwhile.
+fn unless_gone<T>(answer: Result<T, Error>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(Error::RunNotFound { .. } | Error::Evicted { .. }) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn read_run(reader: &Reader, run: &RunSummary) {
+    let Some(trace) = unless_gone(reader.trace(run)) else { return };
+    for (seq, record) in (0..).zip(trace) {
+        let Some(record) = unless_gone(record) else { return };
+        assert_eq!(record.seq().0, seq);
+        assert!(record.payload() == payload(run.run.as_str(), seq), "{} {seq}", run.run);
+    }
+}
+
+fn lists(reader: &Reader) -> Vec<RunSummary> {
+    reader.runs(&RunQuery::new()).map(|run| run.unwrap()).collect()
+}
+
+/// Says that a step is done, as long as the parent may listen.
+fn say(step: &mut u64) {
+    if *step < TOLD {
+        let mut out = std::io::stdout();
+        out.write_all(b"step\n").and_then(|()| out.flush()).unwrap();
+    }
+    *step += 1;
+}
+
+/// Not a test of its own: the process that the test below starts and kills. It reads for ever.
+#[test]
+fn child() {
+    let Some(path) = std::env::var_os("RUNLOG_READER_STORE") else { return };
+    let copy = PathBuf::from(std::env::var_os("RUNLOG_READER_COPY").unwrap());
+    let (path, mut step) = (PathBuf::from(path), 0);
+    // Without its parent it ends.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    // The test harness has begun a line.
+    println!();
+    say(&mut step);
+    match variable("RUNLOG_READER_KIND", 0) {
+        0 => {
+            let reader = Reader::open(&path).unwrap();
+            loop {
+                reader.refresh().unwrap();
+                lists(&reader).iter().for_each(|run| read_run(&reader, run));
+                say(&mut step);
+            }
+        }
+        1 => {
+            let reader = Reader::open(&path).unwrap();
+            let follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
+            for event in follower {
+                let event = event.unwrap();
+                if let LogEventKind::Record(record) = &event.kind {
+                    let expected = payload(event.run.as_str(), record.seq().0);
+                    assert!(record.payload() == expected, "{event:?}");
+                    say(&mut step);
+                }
+            }
+        }
+        2 => loop {
+            let report = Reader::open(&path).unwrap().backup_to(&copy).unwrap();
+            assert!(report.damaged.is_empty(), "{report:?}");
+            say(&mut step);
+        },
+        _ => loop {
+            let reader = Reader::open(&path).unwrap();
+            let report = reader.verify().unwrap();
+            assert!(report.is_clean(), "{:?}", report.problems);
+            say(&mut step);
+        },
+    }
+}
+
+/// A process that reads.
+struct Reading {
+    process: Child,
+    says: BufReader<ChildStdout>,
+    kind: u64,
+    copy: PathBuf,
+}
+
+impl Reading {
+    fn start(store: &Path, copy: &Path, kind: u64) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["killed_readers::child", "--exact", "--nocapture", "--test-threads=1"])
+            .env("RUNLOG_READER_STORE", store)
+            .env("RUNLOG_READER_COPY", copy)
+            .env("RUNLOG_READER_KIND", kind.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let says = BufReader::new(process.stdout.take().unwrap());
+        Self { process, says, kind, copy: copy.to_owned() }
+    }
+
+    /// Lets it live for so many steps, and then for so many appends of the writer, and kills it.
+    fn kill(mut self, steps: u64, appends: u64, done: &Done) {
+        let mut heard = 0;
+        let mut line = String::new();
+        while heard < steps {
+            line.clear();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "it ended by itself");
+            heard += u64::from(line == "step\n");
+        }
+        done.wait_for(appends);
+        self.process.kill().unwrap();
+        let status = self.process.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "it ended by itself: {status}");
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // If the test fails meanwhile.
+        let _ = (self.process.kill(), self.process.wait());
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let names = dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.into_string().unwrap()).collect()
+}
+
+/// A copy that a killed process left is one that opens, and is brought up to date.
+fn check_copy(store: &Path, copy: &Path) -> bool {
+    let is_there = copy.exists();
+    for _ in 0..1 + u64::from(is_there) {
+        if copy.exists() {
+            let found = Reader::open(copy).unwrap();
+            let report = found.verify().unwrap();
+            assert!(report.is_clean(), "{:?}", report.problems);
+            lists(&found).iter().for_each(|run| read_run(&found, run));
+        }
+        let report = Reader::open(store).unwrap().backup_to(copy).unwrap();
+        assert!(report.damaged.is_empty(), "{report:?}");
+    }
+    is_there
+}
+
+/// Goal and method: see the module.
+#[test]
+fn readers_that_are_killed_leave_nothing_that_the_writer_or_the_next_reader_notices() {
+    let kills = variable("RUNLOG_READER_KILLS", 30);
+    let seed = variable("RUNLOG_READER_KILLS_SEED", 2026);
+    println!("RUNLOG_READER_KILLS={kills} RUNLOG_READER_KILLS_SEED={seed}");
+    let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = dir.path().join("store");
+    let log = options().create(&store).unwrap();
+    let done = Done::default();
+    let (mut kinds, mut left) = ([0; 4], 0);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (log, done) = (&log, &done);
+            scope.spawn(move || write(log, done, thread, seed));
+        }
+        let over = Over(&done.over);
+        let mut random = SplitMix64::new(seed);
+        let start = |number: u64| {
+            Reading::start(&store, &copies.path().join(format!("copy-{number}")), number % 4)
+        };
+        let mut reading: Vec<Reading> = (0..AT_ONCE as u64).map(start).collect();
+        for kill in 0..kills {
+            let one = reading.swap_remove(random.index(reading.len()));
+            let (kind, copy) = (one.kind, one.copy.clone());
+            // While it opens the store, early, or late.
+            let most = [2, 4, TOLD][random.index(3)];
+            one.kill(1 + random.below(most), random.below(APPENDS), &done);
+            kinds[kind as usize] += 1;
+            reading.push(start(kill + AT_ONCE as u64));
+
+            assert_eq!(names(dir.path()), ["store"], "after kill {kill}");
+            done.wait_for(1);
+            let next = Reader::open(&store).unwrap();
+            let owner = next.writer().unwrap().map(|owner| owner.pid);
+            assert!(owner.is_none_or(|pid| pid == std::process::id()), "locked by {owner:?}");
+            if kind == 2 {
+                left += u64::from(check_copy(&store, &copy));
+                std::fs::remove_file(&copy).unwrap();
+            }
+        }
+        for one in reading {
+            one.kill(0, 0, &done);
+        }
+        drop(over);
+    });
+    let copied: Vec<_> = names(copies.path());
+    assert!(copied.iter().all(|name| name.starts_with("copy-")), "{copied:?}");
+    // What was kept for no reader is free.
+    log.reclaim().unwrap();
+    let (stats, runs) = (log.stats().unwrap(), done.runs.lock().unwrap().clone());
+    println!(
+        "{kills} kills ({kinds:?}: tracing, following, copying, verifying), {left} copies were \
+         there, {} appends, {} runs, {} bytes",
+        done.appends.lock().unwrap(),
+        runs.len(),
+        stats.file_len
+    );
+    assert!(stats.file_len < LONGEST_FILE, "{} bytes", stats.file_len);
+    log.close().unwrap();
+    assert_eq!(names(dir.path()), ["store"]);
+    // The next writer and the next reader.
+    let log = options().open_existing(&store).unwrap();
+    assert!(log.recovery_report().clean, "{}", log.recovery_report());
+    let report = log.verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    let reader = Reader::open(&store).unwrap();
+    let found: BTreeMap<String, u64> =
+        lists(&reader).into_iter().map(|run| (run.run.to_string(), run.records)).collect();
+    assert_eq!(found, runs);
+    lists(&reader).iter().for_each(|run| read_run(&reader, run));
+    log.close().unwrap();
+}
+
+/// Ends the writers, however the test ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,483 @@
+//! A reader that is overtaken by a writer again and again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Compaction, Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome,
+    Place, ReaderOptions, RunLog, SpaceReturn, Trace,
+};
+
+use crate::readers::following::small;
+use crate::support::frames::frames_in;
+use crate::support::reads::OnlyReads;
+
+/// A store of three runs in several segments, with the given place of the first one's id damaged.
+/// In front of each read of a superblock its writer seals a segment. And how often that was.
+fn harmed(place: usize) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    for (run, byte) in [("the needle", 1), ("other", 2), ("third", 3)] {
+        let writer = log.start_run("agent", run, ()).unwrap();
+        writer.append(b"a needle in a haystack").unwrap();
+        writer.append(&[byte; 40_000]).unwrap();
+    }
+    let mut bytes = vec![0; usize::try_from(storage.len().unwrap()).unwrap()];
+    storage.read_at(0, &mut bytes).unwrap();
+    let needle: &[u8] = if place == 0 { b"a needle in a" } else { b"the needle" };
+    let found = bytes.windows(needle.len()).enumerate().filter(|(_, part)| *part == needle);
+    let found: Vec<_> = found.map(|(at, _)| at as u64).collect();
+    // Of the id, the last place is the directory.
+    let at = if place == 0 { found[0] } else { *found.last().unwrap() };
+    storage.write_at(at + 2, b"3").unwrap();
+    never_resting(storage, log)
+}
+
+/// In front of each read of a superblock the writer seals a segment. And how often that was.
+fn never_resting(storage: Arc<MemoryStorage>, log: RunLog) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+    let (looks, log_of_writer) = (Arc::<AtomicU64>::default(), Mutex::new(log));
+    let seen = Arc::clone(&looks);
+    let busy = OnlyReads::new(storage, move |offset, _| {
+        // They are read whenever a reader looks for changes.
+        if offset < 16 << 10 {
+            let log = log_of_writer.lock().unwrap();
+            let number = seen.fetch_add(1, Ordering::SeqCst);
+            let run = log.start_run("busy", &number.to_string(), ()).unwrap();
+            run.append(&[7; 40_000]).unwrap();
+        }
+        Ok(())
+    });
+    (busy, looks)
+}
+
+#[test]
+fn damage_that_stays_is_reported_beside_a_writer_that_never_rests() {
+    let (busy, looks) = harmed(1);
+    let reader = ReaderOptions::new().open_storage(busy).unwrap();
+    let report = reader.recovery_report();
+    assert_eq!(report.damaged.len(), 1, "{report}");
+    assert_eq!(reader.trace("other").unwrap().count(), 2);
+    let looks = looks.load(Ordering::SeqCst);
+    assert!(looks < 40, "{looks} looks at the superblocks");
+}
+
+/// A writer that does not get on while it copies the page: several looks in a row find the same.
+#[test]
+fn a_superblock_that_looks_find_half_written_is_no_damage_once_it_is_whole() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    log.start_run("agent", "run", ()).unwrap().append(b"record").unwrap();
+    let before = storage.to_bytes();
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let after = storage.to_bytes();
+    let at = [4096, 8192].into_iter().find(|at| before[*at..*at + 180] != after[*at..*at + 180]);
+    let at = at.unwrap();
+    let mut told = 0;
+    for looks in 0..20 {
+        let mut half = after.clone();
+        half[at + 40..at + 4096].copy_from_slice(&before[at + 40..at + 4096]);
+        let storage = Arc::new(MemoryStorage::from_bytes(half));
+        let (left, writer) = (AtomicU64::new(looks), Arc::clone(&storage));
+        let whole = after[at..at + 4096].to_vec();
+        let is_whole = Arc::new(AtomicBool::new(false));
+        let written = Arc::clone(&is_whole);
+        let busy = OnlyReads::new(storage, move |offset, _| {
+            let is_last = offset == at as u64 && left.fetch_sub(1, Ordering::SeqCst) == 0;
+            if is_last {
+                writer.write_at(offset, &whole)?;
+                written.store(true, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let report = reader.recovery_report();
+        let is_odd = report.damaged.iter().any(|one| matches!(one.place, Place::Superblock { .. }));
+        assert!(!is_odd || !is_whole.load(Ordering::SeqCst), "{looks} looks: {report}");
+        told += u64::from(is_odd);
+    }
+    assert!(told > 0 && told < 18, "{told}");
+}
+
+/// No writer repairs the header, and seldom a superblock.
+#[test]
+fn a_damaged_front_keeps_no_reader_out_beside_a_writer_that_never_rests() {
+    for (at, slot) in [(80, None), (4096 + 40, Some(0)), (8192 + 40, Some(1))] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = small().create_storage(storage.clone()).unwrap();
+        log.start_run("agent", "run", ()).unwrap().append(&[1; 40_000]).unwrap();
+        let mut byte = [0];
+        storage.read_at(at, &mut byte).unwrap();
+        storage.write_at(at, &[byte[0] ^ 1]).unwrap();
+        let (busy, looks) = never_resting(storage, log);
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let place = slot.map_or(Place::Header, |slot| Place::Superblock { slot });
+        let report = reader.recovery_report();
+        assert!(report.damaged.iter().all(|found| found.place == place), "{at}: {report}");
+        assert_eq!(reader.trace("run").unwrap().count(), 1);
+        let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+        (0..2).for_each(|_| assert!(follower.try_next().unwrap().is_some()));
+        let copy = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+        assert!(copy.damaged.is_empty(), "{at}: {copy:?}");
+        let looks = looks.load(Ordering::SeqCst);
+        assert!(looks < 400, "{at}: {looks} looks at the superblocks");
+    }
+}
+
+#[test]
+fn a_damaged_record_is_told_once_beside_a_writer_that_never_rests() {
+    let (busy, looks) = harmed(0);
+    let reader = ReaderOptions::new().open_storage(busy).unwrap();
+    let trace: Vec<_> = reader.trace("the needle").unwrap().collect();
+    assert_eq!(trace.len(), 2);
+    assert!(trace[0].as_ref().is_err_and(Error::is_corruption) && trace[1].is_ok());
+
+    let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+    let (mut events, mut errors) = (0, 0);
+    while events < 8 {
+        match follower.try_next() {
+            Ok(event) => events += usize::from(event.is_some()),
+            Err(error) => {
+                assert!(error.is_corruption(), "{error}");
+                errors += 1;
+            }
+        }
+    }
+    assert_eq!(errors, 1);
+
+    let copy = Arc::new(MemoryStorage::new());
+    let report = reader.backup_to_storage(copy).unwrap();
+    assert_eq!(report.damaged.len(), 1, "{report:?}");
+    let looks = looks.load(Ordering::SeqCst);
+    assert!(looks < 400, "{looks} looks at the superblocks");
+}
+
+/// A store, and a storage for its readers: within each of the first `races` reads of an extent,
+/// the writer appends three records and syncs them, and appends another one, which says so. The
+/// reader sees the first piece of that as it was before.
+fn overtaken_within_reads(races: u64) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
+    let (count, log) = (Arc::<AtomicU64>::default(), Mutex::new(log));
+    let raced = Arc::clone(&count);
+    let split = OnlyReads::split(storage, move |_, len| {
+        if len < 32 << 10 || raced.load(Ordering::SeqCst) >= races {
+            return;
+        }
+        let number = raced.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..3 {
+            run.append(&[b'0' + number as u8; 600]).unwrap();
+        }
+        log.lock().unwrap().sync().unwrap();
+        run.append(b"behind a sync").unwrap();
+    });
+    (split, count)
+}
+
+#[test]
+fn frames_that_are_written_within_a_read_are_no_damage_however_often() {
+    for races in 1..8 {
+        let (split, count) = overtaken_within_reads(races);
+        let reader = ReaderOptions::new().open_storage(split).unwrap();
+        let report = reader.recovery_report();
+        assert!(report.damaged.is_empty(), "{races} races: {report}");
+        assert_eq!(count.load(Ordering::SeqCst), races);
+        let found = reader.trace("run").unwrap().map(|record| record.unwrap().seq().0);
+        assert!(found.eq(0..4 * races), "{races} races");
+        let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+        assert!(report.damaged.is_empty(), "{races} races: {report:?}");
+    }
+}
+
+/// Within each read of an extent a record is appended, so the end of the log is torn each time, and
+/// each time another one.
+#[test]
+fn a_torn_end_that_is_another_one_each_time_keeps_no_reader_from_an_answer() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().extent_size(4 << 20).create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
+    run.append(&[1; 40_000]).unwrap();
+    let (reads, within) = (Arc::<AtomicU64>::default(), Mutex::new(run));
+    let count = Arc::clone(&reads);
+    let split = OnlyReads::split(storage, move |_, len| {
+        if len >= 32 << 10 {
+            count.fetch_add(1, Ordering::SeqCst);
+            within.lock().unwrap().append(&[2; 3000]).unwrap();
+        }
+    });
+    let reader = ReaderOptions::new().open_storage(split).unwrap();
+    assert!(reader.recovery_report().damaged.is_empty());
+    assert!(reader.run("run").unwrap().records >= 1);
+    let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+    assert!(report.damaged.is_empty(), "{report:?}");
+    let reads = reads.load(Ordering::SeqCst);
+    assert!(reads < 12, "{reads} reads");
+    drop(log);
+}
+
+/// A store with a large record in two segments, of which the second one has the record itself. In
+/// front of the first `moves` reads of the record the writer moves the first segment.
+fn moved_within_reads(moves: usize) -> Arc<dyn Storage> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let neighbours: Vec<String> = (0..moves).map(|number| format!("neighbour {number}")).collect();
+    for name in &neighbours {
+        let neighbour = log.start_run("agent", name, ()).unwrap();
+        neighbour.append(b"beside the first chunks").unwrap();
+        neighbour.end(&Outcome::completed()).unwrap();
+    }
+    let run = log.start_run("agent", "run", ()).unwrap();
+    run.append(&[1; 7000]).unwrap();
+    let large = NewRecord::new(&[2; 80_000]).kind("a needle").durability(Durability::Disk);
+    run.append_record(&large).unwrap();
+    for _ in 0..10 {
+        run.append(&[3; 7000]).unwrap();
+    }
+    log.sync().unwrap();
+    let bytes = storage.to_bytes();
+    let needle = bytes.windows(8).position(|part| part == b"a needle").unwrap() as u64;
+    // Once for each look at the superblocks.
+    let (writer, is_due) = (Mutex::new((log, neighbours)), AtomicBool::new(true));
+    OnlyReads::new(storage, move |offset, len| {
+        is_due.fetch_or(offset < 16 << 10, Ordering::SeqCst);
+        let is_read = (offset..offset + len as u64).contains(&needle);
+        if is_read && is_due.swap(false, Ordering::SeqCst) {
+            let (log, left) = &mut *writer.lock().unwrap();
+            if let Some(name) = left.pop() {
+                assert_eq!(log.erase_run(name.as_str()).unwrap().pinned_extents, 0);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_large_record_whose_chunks_move_whenever_it_is_read_is_no_damage() {
+    for moves in 1..6 {
+        let reader = ReaderOptions::new().open_storage(moved_within_reads(moves)).unwrap();
+        let lens = reader.trace("run").unwrap().map(|record| record.unwrap().payload().len());
+        assert!(lens.eq([7000, 80_000].into_iter().chain([7000; 10])), "{moves} moves");
+
+        let reader = ReaderOptions::new().open_storage(moved_within_reads(moves)).unwrap();
+        let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+        let mut records = 0;
+        while let Some(event) = follower.try_next().unwrap() {
+            records += usize::from(matches!(event.kind, LogEventKind::Record(_)));
+        }
+        assert!(records >= 12, "{moves} moves: {records} records");
+
+        let reader = ReaderOptions::new().open_storage(moved_within_reads(moves)).unwrap();
+        let problems = reader.verify().unwrap().problems;
+        assert!(problems.is_empty(), "{moves} moves: {problems:?}");
+    }
+}
+
+/// A store with a full segment that has the receipts of four deleted runs. In front of so many
+/// reads of an extent the writer moves the segment, once `is_ready`.
+fn receipts_that_move(moves: usize, is_ready: &Arc<AtomicBool>) -> Arc<dyn Storage> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let short = |name: &str| {
+        let run = log.start_run("agent", name, ()).unwrap();
+        run.append(b"beside the receipts").unwrap();
+        run.end(&Outcome::completed()).unwrap();
+    };
+    let names =
+        |what: &'static str, count| (0..count).map(move |number| format!("{what} {number}"));
+    names("gone", 4).chain(names("neighbour", moves)).for_each(|name| short(&name));
+    for name in names("gone", 4) {
+        log.delete_run(name.as_str()).unwrap();
+    }
+    log.start_run("agent", "stays", ()).unwrap().append(&[1; 100_000]).unwrap();
+    log.sync().unwrap();
+    let writer = Mutex::new((log, names("neighbour", moves).collect::<Vec<_>>()));
+    let is_ready = Arc::clone(is_ready);
+    OnlyReads::new(storage, move |offset, _| {
+        if is_ready.load(Ordering::SeqCst) && offset >= 64 << 10 {
+            let (log, left) = &mut *writer.lock().unwrap();
+            if let Some(name) = left.pop() {
+                assert_eq!(log.erase_run(name.as_str()).unwrap().pinned_extents, 0);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_reader_leaves_out_no_receipt_that_moves_whenever_it_is_read() {
+    for moves in 0..6 {
+        let is_ready = Arc::<AtomicBool>::default();
+        let storage = receipts_that_move(moves, &is_ready);
+        let reader = ReaderOptions::new().open_storage(storage).unwrap();
+        is_ready.store(true, Ordering::SeqCst);
+        let receipts = reader.receipts(100).unwrap();
+        let gone = receipts.iter().filter(|receipt| receipt.run.as_str().starts_with("gone"));
+        assert_eq!(gone.count(), 4, "{moves} moves: {receipts:?}");
+    }
+}
+
+/// A store with much free space within its file. Behind each of the first `races` reads of the
+/// manifest its log goes on in other segments.
+fn goes_on_behind_the_manifest(races: u64) -> Arc<dyn Storage> {
+    let storage = Arc::new(MemoryStorage::new());
+    let keep = Compaction::new().space_return(SpaceReturn::Keep);
+    let log = small().compaction(keep).create_storage(storage.clone()).unwrap();
+    let gone = log.start_run("agent", "gone", ()).unwrap();
+    (0..60).for_each(|_| drop(gone.append(&[1; 40_000]).unwrap()));
+    gone.end(&Outcome::completed()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    run.append(b"first").unwrap();
+    log.delete_run("gone").unwrap();
+    log.reclaim().unwrap();
+    let (writer, state) = (Mutex::new((log, run)), Mutex::new((races, false)));
+    OnlyReads::new(storage, move |offset, len| {
+        let (left, was_manifest) = &mut *state.lock().unwrap();
+        if *was_manifest && *left > 0 {
+            *left -= 1;
+            let (_, run) = &*writer.lock().unwrap();
+            (0..4).for_each(|_| drop(run.append(&[2; 30_000]).unwrap()));
+        }
+        *was_manifest = (16 << 10..64 << 10).contains(&offset) && len > 20 << 10;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_log_that_goes_on_behind_each_look_at_the_manifest_is_no_damage() {
+    for races in 0..8 {
+        let storage = goes_on_behind_the_manifest(races);
+        let reader = ReaderOptions::new().open_storage(storage).unwrap();
+        let report = reader.recovery_report();
+        assert!(report.damaged.is_empty() && !report.salvaged, "{races} races: {report}");
+        let records: Vec<_> = reader.trace("run").unwrap().map(Result::unwrap).collect();
+        assert!(!records.is_empty(), "{races} races");
+    }
+}
+
+/// In front of each read of the log the writer appends a record, up to very many.
+fn appends_before_reads() -> (Arc<dyn Storage>, Arc<AtomicU64>) {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().extent_size(4 << 20).create_storage(storage.clone()).unwrap();
+    log.start_run("quiet", "run", ()).unwrap();
+    let busy = log.start_run("busy", "other", ()).unwrap();
+    let (reads, count) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+    let (counted, writer) = (Arc::clone(&reads), Mutex::new((log, busy)));
+    let before = move |offset, _| {
+        if offset >= 64 << 10 && count.fetch_add(1, Ordering::SeqCst) < 20_000 {
+            counted.fetch_add(1, Ordering::SeqCst);
+            drop(writer.lock().unwrap().1.append(b"of another agent").unwrap());
+        }
+        Ok(())
+    };
+    (OnlyReads::new(storage, before), reads)
+}
+
+#[test]
+fn a_follower_whose_log_goes_on_whenever_it_reads_tells_what_was_there_by_then() {
+    let (storage, reads) = appends_before_reads();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let mut follower = reader.follow(Follow::Agent("quiet"), LogCursor::START).unwrap();
+    assert!(matches!(follower.try_next().unwrap().unwrap().kind, LogEventKind::Started(_)));
+    for _ in 0..3 {
+        let before = reads.load(Ordering::SeqCst);
+        assert!(follower.try_next().unwrap().is_none());
+        assert!(reads.load(Ordering::SeqCst) < before + 8);
+    }
+}
+
+/// A writer that moves the run whenever it is read.
+#[test]
+fn a_trace_or_a_follower_that_is_always_overtaken_says_so() {
+    let most = 75;
+    let reader = ReaderOptions::new().open_storage(moved_within_reads(most)).unwrap();
+    let mut trace = reader.trace("run").unwrap();
+    let told = trace.find_map(Result::err);
+    assert!(matches!(told, Some(Error::Overtaken { .. })), "{told:?}");
+    assert!(trace.next().is_none());
+
+    let reader = ReaderOptions::new().open_storage(moved_within_reads(most)).unwrap();
+    let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
+    let (mut records, mut overtaken) = (0, 0);
+    loop {
+        match follower.try_next() {
+            Ok(Some(event)) => {
+                records += usize::from(matches!(event.kind, LogEventKind::Record(_)))
+            }
+            Ok(None) => break,
+            Err(Error::Overtaken { .. }) => overtaken += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(records >= 12 && overtaken > 0, "{records} records, {overtaken} times");
+}
+
+/// What the writer does to a segment that a backup copies.
+struct Reused {
+    log: RunLog,
+    /// What it deletes when the segment is copied, while the program still holds it: of the segment
+    /// only the header is changed.
+    runs: Vec<&'static str>,
+    held: Option<Trace>,
+}
+
+impl Reused {
+    /// The extent is about to be copied.
+    fn delete(&mut self) {
+        let Some(run) = self.runs.pop() else { return };
+        self.held = Some(self.log.trace(run).unwrap());
+        self.log.delete_run(run).unwrap();
+        self.log.reclaim().unwrap();
+    }
+
+    /// The backup looks at the superblocks: the extent becomes free, and gets another segment.
+    fn reuse(&mut self) {
+        if self.held.take().is_some() {
+            self.log.reclaim().unwrap();
+            let run = self.runs.last().unwrap_or(&"last");
+            fill(&self.log, run);
+        }
+    }
+}
+
+fn fill(log: &RunLog, run: &str) {
+    let run = log.start_run("agent", run, ()).unwrap();
+    (0..40).for_each(|_| drop(run.append(&[1; 7000]).unwrap()));
+    run.end(&Outcome::completed()).unwrap();
+    log.checkpoint().unwrap();
+}
+
+#[test]
+fn an_extent_whose_segments_are_retired_again_and_again_while_they_are_copied_is_not_damaged() {
+    for times in 1..4 {
+        let storage = Arc::new(MemoryStorage::new());
+        let manual = Compaction::new().automatic(false);
+        let log = small().index(false).compaction(manual).create_storage(storage.clone()).unwrap();
+        let runs = ["third", "second", "first"][3 - times..].to_vec();
+        fill(&log, "first");
+        fill(&log, "stays");
+        let image = storage.to_bytes();
+        let extent = (frames_in(&image, 1)[0].0.start as u64) / (64 << 10) * (64 << 10);
+        let writer = Mutex::new(Reused { log, runs, held: None });
+        let deaths = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&deaths);
+        let busy = OnlyReads::new(storage, move |offset, len| {
+            let mut writer = writer.lock().unwrap();
+            if offset == extent && len > 20_000 {
+                counted.fetch_add(u64::from(!writer.runs.is_empty()), Ordering::SeqCst);
+                writer.delete();
+            } else if offset < 16 << 10 {
+                writer.reuse();
+            }
+            Ok(())
+        });
+        let reader = ReaderOptions::new().open_storage(busy).unwrap();
+        let copy = Arc::new(MemoryStorage::new());
+        let report = reader.backup_to_storage(copy.clone()).unwrap();
+        assert_eq!(deaths.load(Ordering::SeqCst), times as u64);
+        assert!(report.damaged.is_empty(), "{times} times: {report:?}");
+        let copy = ReaderOptions::new().open_storage(copy).unwrap();
+        assert!(copy.verify().unwrap().is_clean(), "{times} times");
+    }
+}

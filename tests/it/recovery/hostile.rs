@@ -1,0 +1,300 @@
+//! Valid files that no writer would write: inputs that the fuzzer found.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck};
+use runlog::format::map::manifest::{Change, SealedAt};
+use runlog::format::map::superblock::Superblock;
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, SUPERBLOCK_AT};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Error, ExtentNo, LogPosition, Lsn, Options, ReaderOptions, Record, RunNo, RunQuery, Seq,
+    Timestamp,
+};
+use runlog_sim::{OpKind, SimDisk};
+
+use crate::backup::backups::seals;
+use crate::recovery::trust::add_changes;
+use crate::support::reads::OnlyReads;
+
+const PAGE: usize = 4096;
+
+/// A small store whose superblocks were changed and check again.
+fn with_superblocks(change: impl Fn(&mut Superblock)) -> Arc<MemoryStorage> {
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options.create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"kept").unwrap();
+    drop(run);
+    log.close().unwrap();
+    let mut bytes = storage.to_bytes();
+    for slot in 0..2 {
+        let at = usize::try_from(SUPERBLOCK_AT).unwrap() + slot * PAGE;
+        if let Ok(mut block) = Superblock::decode(&bytes[at..at + PAGE]) {
+            change(&mut block);
+            let page = block.encode();
+            bytes[at..at + page.len()].copy_from_slice(&page);
+        }
+    }
+    Arc::new(MemoryStorage::from_bytes(bytes))
+}
+
+#[test]
+fn a_superblock_that_points_to_no_possible_manifest_costs_neither_memory_nor_records() {
+    let changes: [fn(&mut Superblock); 7] = [
+        |block| block.manifest.len = 1 << 60,
+        |block| block.manifest.len = u64::MAX,
+        |block| block.manifest.offset = u64::MAX - 1,
+        |block| block.manifest.generation = u64::MAX,
+        |block| block.manifest.records = u64::MAX,
+        |block| block.manifest.records = u64::MAX / 40,
+        |block| (block.manifest.records, block.manifest.generation) = (u64::MAX, u64::MAX),
+    ];
+    for change in changes {
+        let storage = with_superblocks(change);
+        let options = Options::new().background(false);
+        for _ in 0..2 {
+            let log = options.open_storage(storage.clone()).unwrap();
+            let mut trace = log.trace("run").unwrap();
+            assert_eq!(trace.next().unwrap().unwrap().payload(), b"kept");
+            assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
+            log.close().unwrap();
+        }
+    }
+}
+
+/// A store with one segment of `extent` bytes, whose rest `fill` fills: it gets the last frame, its
+/// salt, and the bytes from the segment's start on.
+fn with_frames(
+    extent: u64,
+    mut fill: impl FnMut(FrameHeader, u64, &mut [u8]),
+) -> Arc<MemoryStorage> {
+    let options = Options::new().extent_size(extent).background(false);
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options.create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"kept").unwrap();
+    log.sync().unwrap();
+    let mut bytes = storage.to_bytes();
+    drop((run, log));
+    let start = usize::try_from(EXTENTS_AT).unwrap();
+    bytes.resize(start + usize::try_from(extent).unwrap(), 0);
+    let segment = &mut bytes[start..];
+    let key = SegmentHeader::decode(segment).unwrap().key;
+    let (mut at, mut last) = (SEGMENT_HEADER_LEN, None);
+    while let Ok(header) = FrameHeader::decode(&segment[at as usize..], key, at) {
+        at += u32::try_from(header.frame_len()).unwrap();
+        last = Some(header);
+    }
+    let mut next = last.expect("there are frames");
+    next.position.offset = at;
+    fill(next, key.salt, segment);
+    Arc::new(MemoryStorage::from_bytes(bytes))
+}
+
+/// If each of them were followed by a look at all others, it would take minutes.
+#[test]
+fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_its_length() {
+    let extent: u32 = 64 << 20;
+    for gaps in [false, true] {
+        let storage = with_frames(extent.into(), |mut header, salt, segment| {
+            let step = FRAME_HEADER_LEN as u32 + if gaps { 8 } else { 0 };
+            (header.payload_len, header.name_len) = (0, 0);
+            header.payload_crc = if gaps { 0 } else { 0xdead_beef };
+            // Below the floor nothing ends the log.
+            header.durable.offset = extent - 1;
+            while header.position.offset < extent - 2 * step {
+                header.lsn.0 += 1;
+                // Before a gap, a record is missing.
+                header.seq.0 += 1 + u64::from(gaps);
+                let at = header.position.offset as usize;
+                segment[at..at + FRAME_HEADER_LEN].copy_from_slice(&header.encode(salt));
+                header.position.offset += step;
+            }
+        });
+        let begun = Instant::now();
+        let log = Options::new().background(false).open_storage(storage).unwrap();
+        assert!(log.recovery_report().damaged.len() > 500_000);
+        assert!(!log.verify().unwrap().is_clean());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+}
+
+/// A store of which the directory of the first segment lists the records of its run as `change`
+/// has it, and checks. The manifest is told of the seal with it: opening believes no directory that
+/// contradicts the frames in front of it, which it has to read for a seal that it was not told of.
+fn with_list(change: impl Fn(&mut Vec<u32>)) -> SimDisk {
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let disk = SimDisk::new();
+    let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for _ in 0..30 {
+        let _ = run.append(&[b'x'; 1500]).unwrap();
+    }
+    disk.fail_next(OpKind::Sync, io::ErrorKind::Other);
+    let first = log.stats().unwrap().end.segment;
+    while log.stats().unwrap().end.segment == first {
+        let _ = run.append(&[b'x'; 1500]).unwrap();
+    }
+    drop((run, log));
+    let mut image = disk.image();
+    let segment = &mut image[usize::try_from(EXTENTS_AT).unwrap()..];
+    let key = SegmentHeader::decode(segment).unwrap().key;
+    let (mut at, mut offsets, mut sealed) = (SEGMENT_HEADER_LEN, Vec::new(), None);
+    while let Ok(mut header) = FrameHeader::decode(&segment[at as usize..], key, at) {
+        let payload = at as usize + FRAME_HEADER_LEN;
+        match header.kind {
+            FrameKind::Record => offsets.push(at),
+            FrameKind::Seal => {
+                let bytes = |list: &[u32]| list.iter().flat_map(|at| at.to_le_bytes()).collect();
+                let told: Vec<u8> = bytes(&offsets);
+                change(&mut offsets);
+                let end = payload + header.payload_len as usize;
+                let mut directory = segment[payload..end].to_vec();
+                let list = directory.windows(told.len()).position(|part| part == told).unwrap();
+                directory[list..list + told.len()].copy_from_slice(&bytes(&offsets));
+                header.set_payload(&[], &directory);
+                segment[at as usize..payload].copy_from_slice(&header.encode(key.salt));
+                segment[payload..end].copy_from_slice(&directory);
+                let (end, digest) = (header.extra, header.payload_crc);
+                let (has_evictions, next_run_no) = (false, RunNo(0));
+                sealed = Some(SealedAt { end, seal: at, digest, has_evictions, next_run_no });
+            }
+            _ => {}
+        }
+        at += u32::try_from(header.frame_len()).unwrap();
+    }
+    let (extent, segment, at) = (ExtentNo(0), key.id, sealed.unwrap());
+    add_changes(&mut image, &[Change::Seal { extent, segment, at }]);
+    SimDisk::untracked(image)
+}
+
+#[test]
+fn a_frame_that_a_directory_lists_again_and_again_is_one_record_and_one_error() {
+    let disk = with_list(|list| {
+        let first = list[0];
+        list.fill(first);
+    });
+    let options = Options::new().background(false);
+    let log = options.open_storage(Arc::new(disk)).unwrap();
+    let all = log.trace("run").unwrap().count();
+    let first = |record: &Result<Record, Error>| record.as_ref().is_ok_and(|one| one.seq().0 == 0);
+    assert_eq!(log.trace("run").unwrap().filter(first).count(), 1);
+    assert!(all < 10, "{all} items");
+    let errors = log.trace("run").unwrap().rev().filter(Result::is_err).count();
+    assert_eq!(errors, 1, "from the back");
+}
+
+#[test]
+fn a_record_that_is_listed_in_the_place_of_another_is_not_taken_for_it() {
+    let disk = with_list(|list| list[5] = list[6]);
+    let log = Options::new().background(false).open_storage(Arc::new(disk)).unwrap();
+    let mut fifth = log.trace("run").unwrap().range(Seq(5)..Seq(6)).unwrap();
+    assert!(fifth.next().unwrap().is_err_and(|error| error.is_corruption()));
+    assert!(fifth.next().is_none());
+    let before: Vec<u64> =
+        log.trace("run").unwrap().map_while(Result::ok).map(|one| one.seq().0).collect();
+    assert_eq!(before, [0, 1, 2, 3, 4]);
+}
+
+/// With a header that checks and claims 4 GiB, or some bytes of the next extent.
+#[test]
+fn a_reader_takes_no_directory_that_claims_to_be_larger_than_its_extent() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = Options::new().extent_size(64 << 10).background(false);
+    let log = log.create_storage(storage.clone()).unwrap();
+    for number in 0..60 {
+        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
+        let _ = run.append(&[7; 15_000]).unwrap();
+    }
+    log.close().unwrap();
+    for claimed in [u32::MAX - 15, 64 << 10] {
+        let mut bytes = storage.to_bytes();
+        let places = seals(&bytes);
+        assert!(places.len() > 8, "{}", places.len());
+        for (start, seal) in places {
+            let key = SegmentHeader::decode(&bytes[start..]).unwrap().key;
+            let at = &mut bytes[seal..seal + FRAME_HEADER_LEN];
+            let offset = u32::try_from(seal - start).unwrap();
+            let mut header = FrameHeader::decode(at, key, offset).unwrap();
+            header.payload_len = claimed;
+            at.copy_from_slice(&header.encode_with(&FrameCheck::new(key)));
+        }
+        let hostile = Arc::new(MemoryStorage::from_bytes(bytes));
+        let bounded = OnlyReads::new(hostile, |offset, len| {
+            assert!(len <= 128 << 10, "{len} bytes are read at {offset}");
+            Ok(())
+        });
+        let reader = ReaderOptions::new().open_storage(bounded).unwrap();
+        assert!(!reader.recovery_report().damaged.is_empty());
+        assert_eq!(reader.runs(&RunQuery::new()).map(Result::unwrap).count(), 60);
+    }
+}
+
+/// The directory in a SEAL frame of which the manifest does not know: all entries have the whole
+/// list of offsets, so that together they list much more than the directory has.
+fn with_overlapping_lists(extent: usize) -> Vec<u8> {
+    let disk = SimDisk::new();
+    let options = Options::new().extent_size(extent as u64).background(false);
+    drop(options.create_storage(Arc::new(disk.clone())).unwrap());
+    let mut image = disk.image();
+    let start = usize::try_from(EXTENTS_AT).unwrap();
+    image.resize(start + extent, 0);
+    let segment = &mut image[start..];
+    let key = SegmentHeader::decode(segment).unwrap().key;
+    let first = SEGMENT_HEADER_LEN as usize;
+    let room = extent - first - 2 * FRAME_HEADER_LEN - 64;
+    let (runs, offsets) = ((room / 2 / 146) as u32, (room / 2 / 4) as u32);
+    let mut directory = b"RLOGDIR1".to_vec();
+    for part in [runs, 0, offsets, 2 * runs] {
+        directory.extend(part.to_le_bytes());
+    }
+    for number in [1_u64, 9, u64::from(runs) + 1, 0, 0] {
+        directory.extend(number.to_le_bytes());
+    }
+    for run in 0..runs {
+        let mut entry = [0; 136];
+        entry[..8].copy_from_slice(&u64::from(run + 1).to_le_bytes());
+        entry[16..24].copy_from_slice(&u64::from(offsets).to_le_bytes());
+        entry[24..28].copy_from_slice(&offsets.to_le_bytes());
+        entry[32] = 1 | 8;
+        entry[104..108].copy_from_slice(&(2 * run).to_le_bytes());
+        (entry[108], entry[110]) = (1, 1);
+        directory.extend(entry);
+    }
+    for run in 0..runs {
+        directory.extend(crc32fast::hash(b"r").to_le_bytes());
+        directory.extend(run.to_le_bytes());
+    }
+    directory.extend((0..offsets).flat_map(|number| (first as u32 + 8 * number).to_le_bytes()));
+    directory.extend((0..runs).flat_map(|_| *b"ra"));
+    let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), Timestamp(1));
+    header.position = LogPosition { segment: key.id, offset: SEGMENT_HEADER_LEN };
+    (header.lsn, header.extra) = (Lsn(10), SEGMENT_HEADER_LEN);
+    header.set_payload(&[], &directory);
+    let payload = first + FRAME_HEADER_LEN;
+    segment[first..payload].copy_from_slice(&header.encode(key.salt));
+    segment[payload..payload + directory.len()].copy_from_slice(&directory);
+    image
+}
+
+/// What goes through all runs of such a directory would take memory and time without bound.
+#[test]
+fn a_directory_whose_runs_share_places_is_rebuilt_from_its_frames() {
+    let disk = Arc::new(SimDisk::untracked(with_overlapping_lists(64 << 10)));
+    let options = Options::new().extent_size(64 << 10).background(false);
+    for opened in 0..2 {
+        let log = options.open_storage(disk.clone()).unwrap();
+        assert_eq!(log.list_runs(&RunQuery::new()).unwrap().runs.len(), opened);
+        let run = log.start_run("agent", &format!("run-{opened}"), ()).unwrap();
+        let _ = run.append(b"new").unwrap();
+        assert!(log.verify().unwrap().is_clean());
+        log.close().unwrap();
+    }
+    let reader = ReaderOptions::new().open_storage(disk).unwrap();
+    assert_eq!(reader.runs(&RunQuery::new()).map(Result::unwrap).count(), 2);
+}

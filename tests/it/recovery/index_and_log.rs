@@ -1,0 +1,681 @@
+//! The index and the log that it was built from. Opening compares them, and an index of another
+//! state of the log gives no answers.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use runlog::env::Step;
+use runlog::format::map::manifest::{Change, RECORD_LEN, SealedAt, Use, read_area};
+use runlog::format::map::superblock::{FLAG_INDEX_OPENING, Superblock};
+use runlog::format::segments::segment::SegmentHeader;
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Activity, Allow, Compaction, Compression, IndexRecovery, NewRecord, Observer, Options, Outcome,
+    Phase, Retention, RunLog, RunQuery,
+};
+use runlog_sim::{CrashImages, SimDisk, Survivors};
+
+use crate::recovery::trust::add_changes;
+use crate::support::background::Background;
+use crate::support::frames;
+
+const EXTENT: u64 = 64 << 10;
+const PAGE: usize = 4096;
+/// The records of a run.
+const RECORDS: u8 = 8;
+
+/// Counts the builds of an index, and all failures.
+#[derive(Debug, Default)]
+struct Builds(AtomicUsize, AtomicUsize);
+
+impl Builds {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn failures(&self) -> usize {
+        self.1.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Builds {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
+        if activity == Activity::IndexRebuild && phase.is_begin() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        self.1.fetch_add(usize::from(phase.failure().is_some()), Ordering::Relaxed);
+    }
+}
+
+/// Keeps what the file is when a step of a compaction has ended.
+#[derive(Debug)]
+struct AfterSteps {
+    storage: Arc<MemoryStorage>,
+    images: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Observer for AfterSteps {
+    fn observe(&self, activity: Activity, phase: Phase<'_>) {
+        if activity == Activity::Compaction && !phase.is_begin() {
+            self.images.lock().unwrap().push(self.storage.to_bytes());
+        }
+    }
+}
+
+fn options() -> Options {
+    let compaction = Compaction::new().automatic(false);
+    let options = Options::new().extent_size(EXTENT).compression(Compression::None);
+    options.background(false).compaction(compaction)
+}
+
+fn fill(log: &RunLog, run: &str) {
+    let writer = log.start_run("agent", run, ()).unwrap();
+    for record in 0..RECORDS {
+        let _ = writer.append(&[record; 5000]).unwrap();
+    }
+    let _ = writer.end(&Outcome::completed()).unwrap();
+}
+
+fn name(run: usize) -> String {
+    format!("run-{run}")
+}
+
+fn is_whole(log: &RunLog, run: usize) -> bool {
+    let trace = log.trace(name(run).as_str());
+    trace.is_ok_and(|trace| trace.filter(Result::is_ok).count() == usize::from(RECORDS))
+}
+
+/// The newest superblock, and how many records its manifest has.
+fn manifest(image: &[u8]) -> (Superblock, u64) {
+    let slots = [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]));
+    let newest = slots.into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
+    let at = usize::try_from(newest.manifest.offset).unwrap();
+    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
+    let records = read_area(area, newest.uuid, newest.manifest.generation).unwrap().records;
+    (newest, records)
+}
+
+/// Damages all frames that delete something; returns how many.
+fn damage_evictions(image: &mut [u8]) -> usize {
+    let segments = (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(image, number));
+    let evict = |frame: &frames::Frame| frame.1.kind == FrameKind::Evict;
+    let found: Vec<_> = segments.flatten().filter(evict).map(|frame| frame.0).collect();
+    found.iter().for_each(|frame| image[frame.end - 8] ^= 1);
+    found.len()
+}
+
+/// The frame that deletes a run is damaged before the index has applied it, and behind a compaction
+/// that left the run out: only the index has the run then, with places in segments that are gone.
+#[test]
+fn a_run_that_only_the_index_has_is_not_there() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    let _ = log.append_to("agent", &name(1), &NewRecord::new(b"behind"), Allow::everything());
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    let found = damage_evictions(&mut image);
+    for first in 0..4 {
+        let mut storage = Arc::new(MemoryStorage::from_bytes(image.clone()));
+        for opened in 0..3 {
+            let log = options().open_storage(storage.clone()).unwrap();
+            log.checkpoint().unwrap();
+            let what = format!("call {first}, opened {opened}");
+            let gone = name(0);
+            match first {
+                _ if opened > 0 => {}
+                0 => assert!(log.run(gone.as_str()).is_err(), "{what}"),
+                1 => assert_eq!(log.runs(&RunQuery::new()).count(), 3, "{what}"),
+                2 => {
+                    let kept = log.gc(&Retention::new().keep_newest(3)).unwrap();
+                    assert_eq!(kept.plan.evict.len(), 0, "{what}");
+                }
+                _ => assert_eq!(log.recovery_report().damaged.len(), found),
+            }
+            if opened == 0 {
+                let run = log.start_run("agent", &gone, b"other metadata").unwrap();
+                let _ = run.append(b"new").unwrap();
+            }
+            let mut trace = log.trace(gone.as_str()).unwrap();
+            let last = trace.next_back().unwrap().unwrap();
+            assert_eq!((last.seq().0, last.payload()), (0, &b"new"[..]), "{what}");
+            assert!((1..4).all(|run| is_whole(&log, run) || run == 1), "{what}");
+            log.sync().unwrap();
+            storage = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
+        }
+    }
+}
+
+/// A store of which only the index has a run that was deleted: a compaction left it out, and these
+/// bytes are in place of the frame that deletes it.
+fn without_its_eviction(byte: u8) -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    let segments =
+        (0..image.len() / frames::EXTENT).map(|number| frames::frames_in(&image, number));
+    let evictions = segments.flatten().filter(|frame| frame.1.kind == FrameKind::Evict);
+    let evictions: Vec<_> = evictions.map(|frame| frame.0).collect();
+    assert_eq!(evictions.len(), 1);
+    evictions.into_iter().for_each(|frame| image[frame].fill(byte));
+    image
+}
+
+/// The same if that opening, which closes the segment, is over before it has looked at the index.
+#[test]
+fn a_run_that_only_the_index_has_does_not_come_back_at_the_next_opening() {
+    let image = without_its_eviction(0x55);
+    for is_killed in [false, true] {
+        let storage = Arc::new(MemoryStorage::from_bytes(image.clone()));
+        let idle = options().scheduler(Arc::new(Background::default()));
+        let log = idle.open_storage(storage.clone()).unwrap();
+        assert!(!log.recovery_report().damaged.is_empty());
+        assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
+        let left = storage.to_bytes();
+        if !is_killed {
+            log.close().unwrap();
+        }
+        let left = if is_killed { left } else { storage.to_bytes() };
+        let log = options().open_storage(Arc::new(MemoryStorage::from_bytes(left))).unwrap();
+        log.checkpoint().unwrap();
+        assert!(log.run(name(0).as_str()).is_err(), "{is_killed}");
+        assert_eq!(log.runs(&RunQuery::new()).count(), 3, "{is_killed}");
+    }
+}
+
+/// Zeros are in its place, so that nothing is behind the end of the log that a later opening could
+/// find again; and the opening which meets them dies at any moment.
+#[test]
+fn a_run_that_only_the_index_has_does_not_come_back_after_an_opening_that_died() {
+    let image = without_its_eviction(0);
+    let disk = SimDisk::recording_from(image);
+    options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
+    let recording = disk.take_recording();
+    let mut crashes = CrashImages::new(&recording);
+    let mut told = 0;
+    loop {
+        let left = Arc::new(MemoryStorage::from_bytes(crashes.killed(0)));
+        for opened in 0..2 {
+            let log = options().open_storage(left.clone()).unwrap();
+            log.checkpoint().unwrap();
+            let at = format!("killed at {}, opened {opened}", crashes.boundary());
+            assert!(log.run(name(0).as_str()).is_err(), "{at}");
+            assert_eq!(log.runs(&RunQuery::new()).count(), 3, "{at}");
+            told += usize::from(opened == 0 && !log.recovery_report().damaged.is_empty());
+            log.close().unwrap();
+        }
+        if !crashes.advance() {
+            break;
+        }
+    }
+    // Until the manifest has the segment as sealed.
+    assert!(told > 30, "{told} of {}", crashes.boundary());
+}
+
+/// No deletion is lost, but the directory does not say so. Each opening finds it damaged again.
+#[test]
+fn an_opening_does_not_read_the_index_because_a_directory_is_damaged() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    let _ = log.delete_run(name(0).as_str()).unwrap();
+    (4..8).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let mut image = storage.to_bytes();
+    let extents = 0..image.len() / frames::EXTENT;
+    let of_evict = extents.map(|number| frames::frames_in(&image, number)).find(|found| {
+        let kinds = found.iter().map(|frame| frame.1.kind);
+        kinds.filter(|kind| matches!(kind, FrameKind::Evict | FrameKind::Seal)).count() == 2
+    });
+    let seal = of_evict.unwrap().pop().unwrap();
+    assert_eq!(seal.1.kind, FrameKind::Seal);
+    image[seal.0.end - 8] ^= 1;
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    for opened in 0..2 {
+        let steps = Background::default();
+        let idle = options().scheduler(Arc::new(steps.clone()));
+        let log = idle.open_storage(storage.clone()).unwrap();
+        assert!(!log.recovery_report().damaged.is_empty(), "opened {opened}");
+        assert!(!log.stats().unwrap().index_open, "opened {opened}");
+        assert!(log.run(name(0).as_str()).is_err(), "opened {opened}");
+        Step::ALL.into_iter().for_each(|step| assert!(steps.run(step)));
+        assert!(log.run(name(0).as_str()).is_err(), "opened {opened}");
+        assert_eq!(log.runs(&RunQuery::new()).count(), 7, "opened {opened}");
+        log.close().unwrap();
+    }
+}
+
+/// The same of a document.
+#[test]
+fn a_document_that_only_the_index_has_is_not_there() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    log.docs().put("space", "key", &NewRecord::new(&[1; 3000])).unwrap();
+    (0..4).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    assert!(log.docs().delete("space", "key").unwrap());
+    assert!(log.compact().unwrap().segments > 0);
+    let mut image = storage.to_bytes();
+    assert_eq!(damage_evictions(&mut image), 1);
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    for opened in 0..2 {
+        let log = options().open_storage(storage.clone()).unwrap();
+        let expected = if opened == 0 { IndexRecovery::Dropped } else { IndexRecovery::Kept };
+        assert_eq!(log.recovery_report().index, expected);
+        log.checkpoint().unwrap();
+        assert_eq!(log.docs().version_of("space", "key").unwrap(), None, "opened {opened}");
+        assert_eq!(log.docs().list("space", "", None, 10).unwrap().documents, []);
+        assert!(log.docs().get("space", "key").unwrap().is_none());
+        log.close().unwrap();
+    }
+}
+
+/// The last batch of the manifest is damaged, and taken for one that was not written whole. The
+/// segments that the compaction replaced count again, of which the index has no places any more.
+#[test]
+fn a_compaction_that_the_manifest_lost_costs_no_run_the_index_knows_of_it() {
+    let storage = Arc::new(MemoryStorage::new());
+    let steps = Background::default();
+    let after = Arc::new(AfterSteps { storage: storage.clone(), images: Mutex::default() });
+    let automatic = options().compaction(Compaction::new()).observer(after.clone());
+    let automatic = automatic.scheduler(Arc::new(steps.clone()));
+    let log = automatic.create_storage(storage.clone()).unwrap();
+    (0..20).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    let deleted = [1, 3, 4, 7, 9];
+    for run in deleted {
+        let _ = log.delete_run(name(run).as_str()).unwrap();
+    }
+    (20..22).for_each(|run| fill(&log, &name(run)));
+    log.checkpoint().unwrap();
+    assert!(steps.run(Step::Compact));
+    let images = core::mem::take(&mut *after.images.lock().unwrap());
+    let mut tried = 0;
+    for (step, mut image) in images.into_iter().enumerate() {
+        let (newest, records) = manifest(&image);
+        // What the superblock counts is not taken for torn.
+        if newest.manifest.records >= records {
+            continue;
+        }
+        let area = usize::try_from(newest.manifest.offset).unwrap();
+        image[area + 64 + (usize::try_from(records).unwrap() - 1) * RECORD_LEN + 20] ^= 1;
+        tried += 1;
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        for opened in 0..3 {
+            let log = options().open_storage(storage.clone()).unwrap();
+            for run in (0..22).filter(|run| !deleted.contains(run)) {
+                assert!(is_whole(&log, run), "step {step}, opened {opened}: run-{run}");
+            }
+            assert!(log.verify().unwrap().is_clean(), "step {step}, opened {opened}");
+            log.checkpoint().unwrap();
+            log.close().unwrap();
+        }
+    }
+    assert!(tried > 2, "{tried} steps");
+}
+
+/// A process is over, or is killed, before it has built an index.
+#[test]
+fn an_index_of_a_compacted_store_goes_on_where_its_build_was_broken_off() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
+    (0..300).for_each(|run| fill(&log, &name(run)));
+    assert!(log.compact().unwrap().outputs > 200);
+    log.close().unwrap();
+    let disk = SimDisk::recording_from(disk.image());
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    log.checkpoint().unwrap();
+    let operations = disk.op_count();
+    drop(log);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let mut image = Vec::new();
+    let mut goes_on = 0;
+    for part in 1..8 {
+        images.seek(operations * part / 8);
+        images.image_into(Survivors::Everything, 1, &mut image);
+        let disk = SimDisk::untracked(image.clone());
+        let builds = Arc::new(Builds::default());
+        let options = options().observer(builds.clone());
+        let log = options.open_storage(Arc::new(disk)).unwrap();
+        log.checkpoint().unwrap();
+        let is_kept = log.recovery_report().index == IndexRecovery::Kept;
+        goes_on += usize::from(is_kept && builds.count() == 0);
+        assert!((0..300).step_by(37).all(|run| is_whole(&log, run)), "{part} of 8");
+        assert!(log.verify().unwrap().is_clean(), "{part} of 8");
+    }
+    assert!(goes_on >= 4, "{goes_on} of 7 went on");
+}
+
+/// Another status of the runs that ended in the last full segment, all checksums right.
+fn with_other_directory(mut image: Vec<u8>, is_sealed: bool) -> Vec<u8> {
+    let (newest, _) = manifest(&image);
+    let area = &image[usize::try_from(newest.manifest.offset).unwrap()..];
+    let area = &area[..usize::try_from(newest.manifest.len).unwrap()];
+    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+    let sealed = read.extents.uses.iter().filter_map(|(extent, used)| match used {
+        Use::Log { segment, salt, purpose, sealed: Some(at) } => {
+            Some((*segment, *extent, *salt, *purpose, *at))
+        }
+        _ => None,
+    });
+    let (segment, extent, salt, purpose, at) = sealed.max_by_key(|one| one.0).unwrap();
+    let start = usize::try_from(EXTENTS_AT + u64::from(extent.0) * EXTENT).unwrap();
+    let header = SegmentHeader::decode(&image[start..]).unwrap();
+    let seal = start + at.seal as usize;
+    let mut frame = FrameHeader::decode(&image[seal..], header.key, at.seal).unwrap();
+    assert_eq!(frame.kind, FrameKind::Seal);
+    let directory = seal + 72;
+    let runs = u32::from_le_bytes(image[directory + 8..directory + 12].try_into().unwrap());
+    let entries = (0..runs as usize).map(|run| directory + 64 + run * 136);
+    let ended: Vec<usize> = entries.filter(|entry| image[entry + 32] & 4 != 0).collect();
+    assert!(!ended.is_empty());
+    for entry in ended {
+        image[entry + 34] = 2;
+    }
+    frame.payload_crc = crc32fast::hash(&image[directory..][..frame.payload_len as usize]);
+    image[seal..seal + 72].copy_from_slice(&frame.encode(salt));
+    let mut changes =
+        vec![Change::Free { extent }, Change::Reserve { extent, segment, salt, purpose }];
+    if is_sealed {
+        let at = SealedAt { digest: frame.payload_crc, ..at };
+        changes.push(Change::Seal { extent, segment, at });
+    }
+    add_changes(&mut image, &changes);
+    image
+}
+
+/// A store of six runs whose index was built before a directory became another one.
+fn with_index_of_another_directory(is_sealed: bool) -> Arc<MemoryStorage> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..6).for_each(|run| fill(&log, &name(run)));
+    log.close().unwrap();
+    let image = with_other_directory(storage.to_bytes(), is_sealed);
+    Arc::new(MemoryStorage::from_bytes(image))
+}
+
+#[test]
+fn an_index_that_was_built_from_another_directory_is_never_asked() {
+    for is_sealed in [false, true] {
+        let storage = with_index_of_another_directory(is_sealed);
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let log = options().open_storage(storage.clone()).unwrap();
+            let status = |run| log.run(name(run).as_str()).unwrap().status;
+            answers.push((0..6).map(status).collect::<Vec<_>>());
+            log.close().unwrap();
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{is_sealed}: {answers:?}");
+    }
+}
+
+/// The checkpoint that finds it reports a failure, and the index that replaces it is a good one.
+#[test]
+fn an_index_that_was_built_from_another_directory_is_told_and_replaced() {
+    for is_sealed in [false, true] {
+        let storage = with_index_of_another_directory(is_sealed);
+        for is_replaced in [false, true] {
+            let builds = Arc::new(Builds::default());
+            let options = options().observer(builds.clone());
+            let log = options.open_storage(storage.clone()).unwrap();
+            log.checkpoint().unwrap();
+            let expected = if is_replaced { (0, 0) } else { (1, 1) };
+            assert_eq!((builds.failures(), builds.count()), expected, "{is_sealed}");
+            log.close().unwrap();
+        }
+    }
+}
+
+/// The life of a healthy store, and after which of its operations what was done: each call, or the
+/// step of the background. The store is closed in between.
+fn life(disk: &SimDisk) -> Vec<(&'static str, usize)> {
+    let steps = Background::default();
+    let options = || options().compaction(Compaction::new()).scheduler(Arc::new(steps.clone()));
+    let mut log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    let mut done = Vec::new();
+    for round in 0..6 {
+        let runs = round * 6..round * 6 + 6;
+        runs.clone().for_each(|run| fill(&log, &name(run)));
+        done.push(("append", disk.op_count()));
+        log.checkpoint().unwrap();
+        done.push((if round == 0 { "build" } else { "checkpoint" }, disk.op_count()));
+        for run in runs.filter(|run| run % 3 != 0) {
+            let _ = log.delete_run(name(run).as_str()).unwrap();
+        }
+        done.push(("delete", disk.op_count()));
+        assert!(steps.run(Step::Checkpoint));
+        done.push(("checkpoint", disk.op_count()));
+        assert!(steps.run(Step::Compact));
+        done.push(("compact", disk.op_count()));
+        assert!(steps.run(Step::Reclaim) && steps.run(Step::GiveBack));
+        done.push(("reclaim", disk.op_count()));
+        if round % 2 == 1 {
+            log.close().unwrap();
+            log = options().open_storage(Arc::new(disk.clone())).unwrap();
+            log.checkpoint().unwrap();
+            done.push(("open", disk.op_count()));
+        }
+    }
+    core::mem::forget(log);
+    done
+}
+
+/// Whether the newest superblock says that the index is being opened.
+fn is_opening(image: &[u8]) -> bool {
+    manifest(image).0.flags & FLAG_INDEX_OPENING != 0
+}
+
+/// A kill leaves a store without an index while the first one is made, and costs it while redb
+/// opens it.
+#[test]
+fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
+    let disk = SimDisk::recording();
+    let done = life(&disk);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let (mut image, mut start, mut kept, mut has_index) = (Vec::new(), 0, 0, false);
+    for (what, end) in done {
+        let is_counted = has_index && what != "build";
+        let within = (start + 1..end).step_by(5).filter(|_| is_counted);
+        has_index |= what == "build";
+        for operations in within.chain(has_index.then_some(end)) {
+            images.seek(operations);
+            images.image_into(Survivors::Everything, 1, &mut image);
+            if is_opening(&image) {
+                continue;
+            }
+            let builds = Arc::new(Builds::default());
+            let options = options().observer(builds.clone());
+            let disk = SimDisk::untracked(core::mem::take(&mut image));
+            let log = options.open_storage(Arc::new(disk)).unwrap();
+            log.checkpoint().unwrap();
+            let context = format!("{operations} operations, within {what}");
+            assert_eq!(log.recovery_report().damaged, [], "{context}");
+            assert_eq!(log.recovery_report().index, IndexRecovery::Kept, "{context}");
+            assert_eq!((builds.failures(), builds.count()), (0, 0), "{context}");
+            if operations == end {
+                assert!(log.verify().unwrap().is_clean(), "{context}");
+            }
+            kept += 1;
+        }
+        start = end;
+    }
+    assert!(kept > 200, "{kept}");
+}
+
+/// A store with an index, closed.
+fn with_index() -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..20).for_each(|run| fill(&log, &name(run)));
+    log.close().unwrap();
+    storage.to_bytes()
+}
+
+/// What opens, writes and dies again, before anything needs the index, or before the thread that
+/// opens it does its first step.
+#[test]
+fn a_process_that_dies_before_it_opens_the_index_costs_no_build_of_it() {
+    for has_threads in [false, true] {
+        let storage = Arc::new(MemoryStorage::from_bytes(with_index()));
+        let builds = Arc::new(Builds::default());
+        let open = || {
+            let options = options().observer(builds.clone());
+            let options = match has_threads {
+                true => options.scheduler(Arc::new(Background::default())),
+                false => options,
+            };
+            options.open_storage(storage.clone()).unwrap()
+        };
+        for life in 0..5 {
+            let log = open();
+            assert_eq!(log.recovery_report().index, IndexRecovery::Kept, "life {life}");
+            let _ = log.start_run("agent", &format!("short-{life}"), ()).unwrap();
+            let killed = storage.to_bytes();
+            drop(log);
+            storage.set_len(0).unwrap();
+            storage.write_at(0, &killed).unwrap();
+        }
+        let log = open();
+        log.checkpoint().unwrap();
+        assert_eq!(log.recovery_report().index, IndexRecovery::Kept);
+        assert_eq!((builds.failures(), builds.count()), (0, 0), "threads: {has_threads}");
+        assert!(log.verify().unwrap().is_clean());
+    }
+}
+
+/// A disk that keeps what a process leaves that dies as it first looks at the index.
+#[derive(Debug)]
+struct DiesAtIndex {
+    disk: SimDisk,
+    index: Vec<Range<u64>>,
+    /// The store is open: to open it, the beginning of each extent is read.
+    is_open: AtomicBool,
+    looks: AtomicUsize,
+    left: Mutex<Option<[Vec<u8>; 2]>>,
+}
+
+impl DiesAtIndex {
+    fn new(image: Vec<u8>) -> Arc<Self> {
+        let (newest, _) = manifest(&image);
+        let area = &image[usize::try_from(newest.manifest.offset).unwrap()..];
+        let area = &area[..usize::try_from(newest.manifest.len).unwrap()];
+        let uses = read_area(area, newest.uuid, newest.manifest.generation).unwrap().extents.uses;
+        let of_index = uses.iter().filter(|(_, used)| matches!(used, Use::Index { .. }));
+        let start = |extent: u32| EXTENTS_AT + u64::from(extent) * EXTENT;
+        let index = of_index.map(|(extent, _)| start(extent.0)..start(extent.0) + EXTENT).collect();
+        let disk = SimDisk::from_image(image);
+        let (is_open, looks, left) = Default::default();
+        Arc::new(Self { disk, index, is_open, looks, left })
+    }
+
+    fn look(&self, offset: u64) {
+        if self.index.iter().any(|extent| extent.contains(&offset))
+            && self.is_open.load(Ordering::Relaxed)
+            && self.looks.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            let lost = self.disk.crash(Survivors::Nothing, 1);
+            *self.left.lock().unwrap() = Some([self.disk.image(), lost]);
+        }
+    }
+}
+
+impl Storage for DiesAtIndex {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.look(offset);
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.look(offset);
+        self.disk.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.punch(offset, len)
+    }
+}
+
+/// redb may end the process when it opens a damaged index. The next opening must not try it again,
+/// or the store would never open: neither after the death of the process nor after a loss of power.
+#[test]
+fn an_index_that_ended_the_process_which_opened_it_is_dropped_unread() {
+    let storage = DiesAtIndex::new(with_index());
+    assert!(!storage.index.is_empty());
+    let options = || options().scheduler(Arc::new(Background::default()));
+    let log = options().open_storage(storage.clone()).unwrap();
+    storage.is_open.store(true, Ordering::Relaxed);
+    log.checkpoint().unwrap();
+    let left = storage.left.lock().unwrap().take().unwrap();
+    for image in left {
+        let storage = DiesAtIndex::new(image);
+        let log = options().open_storage(storage.clone()).unwrap();
+        storage.is_open.store(true, Ordering::Relaxed);
+        assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
+        assert!((0..20).all(|run| is_whole(&log, run)));
+        assert_eq!(storage.looks.load(Ordering::Relaxed), 0, "looks at a dropped index");
+    }
+}
+
+/// Whenever a process dies that makes the first index, nothing has failed.
+#[test]
+fn an_index_whose_first_build_was_broken_off_is_told_as_no_failure() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
+    (0..20).for_each(|run| fill(&log, &name(run)));
+    log.close().unwrap();
+    let disk = SimDisk::recording_from(disk.image());
+    let options = || options().scheduler(Arc::new(Background::default()));
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+    let opened = disk.op_count();
+    log.checkpoint().unwrap();
+    let built = disk.op_count();
+    drop(log);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let mut kept = 0;
+    for operations in opened..built {
+        images.seek(operations);
+        for survivors in [Survivors::Everything, Survivors::Nothing] {
+            let disk = SimDisk::untracked(images.image(survivors, 1));
+            let builds = Arc::new(Builds::default());
+            let options = options().observer(builds.clone());
+            let log = options.open_storage(Arc::new(disk)).unwrap();
+            let is_kept = log.recovery_report().index == IndexRecovery::Kept;
+            log.checkpoint().unwrap();
+            let context = format!("{survivors:?}, {operations} of {opened} to {built}");
+            assert_eq!(builds.failures(), 0, "{context}");
+            assert_eq!(builds.count(), usize::from(!is_kept), "{context}");
+            assert!(log.verify().unwrap().is_clean(), "{context}");
+            kept += usize::from(is_kept);
+        }
+    }
+    assert!(kept > 0, "no cut is behind the making");
+}

@@ -1,0 +1,379 @@
+//! Opening a store that was not closed: data that is not read then is known nevertheless.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use runlog::env::{BootId, Environment};
+use runlog::format::{EXTENTS_AT, MANIFEST_AT};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, SegmentId,
+    Timestamp,
+};
+use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, Survivors};
+use tempfile::TempDir;
+
+use crate::support::background::Background;
+use crate::support::told::Ends;
+
+const EXTENT: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+/// A store in memory that reports to the byte where data ends, and counts its reads.
+#[derive(Debug, Default)]
+struct Told {
+    bytes: MemoryStorage,
+    read: AtomicU64,
+}
+
+impl Told {
+    /// What a kill leaves of it now.
+    fn killed(&self) -> Arc<Self> {
+        let bytes = MemoryStorage::from_bytes(self.bytes.to_bytes());
+        Arc::new(Self { bytes, read: AtomicU64::default() })
+    }
+}
+
+impl Storage for Told {
+    fn len(&self) -> io::Result<u64> {
+        self.bytes.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.bytes.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.bytes.write_at(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.bytes.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.bytes.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.bytes.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.bytes.punch(offset, len)
+    }
+
+    fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
+        let (all, start) = (self.bytes.to_bytes(), offset as usize);
+        let end = (start + len as usize).min(all.len());
+        let last = all[start.min(end)..end].iter().rposition(|&byte| byte != 0);
+        Ok(last.map_or(offset, |last| offset + last as u64 + 1))
+    }
+}
+
+fn unsynced() -> Metadata<'static> {
+    Metadata::default().durability(Durability::Process)
+}
+
+fn record(run: &str, number: usize) -> Vec<u8> {
+    format!("{run} {number} ").bytes().cycle().take(700).collect()
+}
+
+/// Runs that are started, get records and end.
+fn write_ended(log: &RunLog, names: impl Iterator<Item = usize>) {
+    for name in names {
+        let name = format!("short-{name}");
+        let run = log.start_run("agent", &name, unsynced()).unwrap();
+        for number in 0..12 {
+            let _ = run.append(&record(&name, number)).unwrap();
+        }
+        let ended = Outcome::completed().durability(Durability::Process);
+        let _ = run.end(&ended).unwrap();
+    }
+}
+
+fn all_of(log: &RunLog, run: &str) -> (RunSummary, Vec<Vec<u8>>) {
+    let records = log.trace(run).unwrap().map(|record| record.unwrap().payload().to_vec());
+    (log.run(run).unwrap(), records.collect())
+}
+
+#[test]
+fn runs_of_the_tail_are_known_wherever_they_began() {
+    for (index, compacted) in [(true, false), (false, false), (false, true), (true, true)] {
+        let storage = Arc::new(Told::default());
+        let log = options().index(index).create_storage(storage.clone()).unwrap();
+        let mut long = Vec::new();
+        for round in 0..20 {
+            let name = format!("long-{round}");
+            long.push(log.start_run("agent", &name, unsynced()).unwrap());
+            for run in long.iter().skip(round % 3).step_by(3) {
+                let _ = run.append(&record(run.run().as_str(), round)).unwrap();
+            }
+            write_ended(&log, round * 10..round * 10 + 10);
+            if compacted && round % 8 == 5 {
+                let done = log.compact().unwrap();
+                assert!(done.segments > 0, "{done:?}");
+            }
+        }
+        for run in &long {
+            let _ = run.append(b"in the tail").unwrap();
+        }
+        assert!(log.stats().unwrap().log_extents > 20);
+        let names: Vec<String> = long.iter().map(|run| run.run().to_string()).collect();
+        let before: Vec<_> = names.iter().map(|name| all_of(&log, name)).collect();
+        let left = storage.killed();
+        let again = options().index(index).open_storage(left).unwrap();
+        assert!(again.recovery_report().is_clean(), "{}", again.recovery_report());
+        for (name, before) in names.iter().zip(&before) {
+            assert_eq!(all_of(&again, name), *before, "{name}, index {index}");
+            let appended = again.writer(name.as_str()).unwrap().append(b"next").unwrap();
+            assert_eq!(appended.seq.0, before.1.len() as u64, "{name}, index {index}");
+        }
+    }
+}
+
+#[test]
+fn a_run_of_the_tail_that_began_lately_costs_no_look_at_segments_that_are_older() {
+    let read_by_open = |runs: usize| {
+        let storage = Arc::new(Told::default());
+        let log = options().index(false).create_storage(storage.clone()).unwrap();
+        write_ended(&log, 0..runs);
+        let late = log.start_run("agent", "late", unsynced()).unwrap();
+        let segments = log.stats().unwrap().log_extents;
+        for number in 0..EXTENT / 500 {
+            let _ = late.append(&record("late", number as usize)).unwrap();
+        }
+        let left = storage.killed();
+        let again = options().index(false).open_storage(left.clone()).unwrap();
+        assert!(again.recovery_report().is_clean());
+        (segments, left.read.load(Ordering::Relaxed))
+    };
+    let (few, of_few) = read_by_open(60);
+    let (many, of_many) = read_by_open(1400);
+    assert!(many > few + 180, "{few} and {many} segments");
+    // The directory of a segment has a kilobyte; its records in the manifest have 80 bytes. The
+    // fill level of the tail varies.
+    let more = of_many.saturating_sub(of_few);
+    assert!(more < (many - few) * 400 + EXTENT, "{more} more bytes for {} segments", many - few);
+}
+
+#[test]
+fn a_record_that_ends_in_zeros_counts_where_the_data_ends_within_it() {
+    let storage = Arc::new(Told::default());
+    let log = options().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", unsynced()).unwrap();
+    let zeros = [0; 5000];
+    for count in 1..8 {
+        let record = NewRecord::new(&zeros).kind("zeros").durability(Durability::Process);
+        let _ = run.append_record(&record).unwrap();
+        let again = options().open_storage(storage.killed()).unwrap();
+        assert!(again.recovery_report().is_clean(), "{}", again.recovery_report());
+        let records: Vec<_> = again.trace("run").unwrap().map(Result::unwrap).collect();
+        assert_eq!(records.len(), count);
+        assert!(records.iter().all(|record| *record.payload() == zeros));
+    }
+}
+
+/// There are threads, and directories are checked while the store is opened.
+#[test]
+fn a_damaged_directory_among_many_costs_nothing() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("store");
+    let log = options().index(false).create(&path).unwrap();
+    write_ended(&log, 0..400);
+    assert!(log.stats().unwrap().log_extents > 40);
+    let bytes = std::fs::read(&path).unwrap();
+    drop(log);
+    let magic = b"RLOGDIR1";
+    let places: Vec<usize> =
+        (0..bytes.len() - 8).filter(|&at| bytes[at..].starts_with(magic)).collect();
+    for damaged in [places[3], places[places.len() / 2], places[places.len() - 3]] {
+        let mut bytes = bytes.clone();
+        // The number of the first run.
+        bytes[damaged + 64] ^= 0x10;
+        std::fs::write(&path, &bytes).unwrap();
+        let log = options().index(false).background(true).open(&path).unwrap();
+        for name in (0..400).map(|run| format!("short-{run}")) {
+            let records = all_of(&log, &name).1;
+            assert_eq!(records.len(), 12, "{name}");
+            assert!(records.iter().zip(0..).all(|(found, number)| *found == record(&name, number)));
+        }
+        assert!(matches!(log.run("none").unwrap_err(), runlog::Error::RunNotFound { .. }));
+        let told = log.verify().unwrap().problems.len();
+        assert_eq!(told, 1, "verify tells of the directory");
+    }
+}
+
+/// What a kill leaves while a document and its deletion are retired, both in their own segments: at
+/// the write with this number, if there are that many.
+fn killed_while_retiring(nth: u64) -> Option<Vec<u8>> {
+    let disk = SimDisk::untracked(Vec::new());
+    let manual = options().compaction(Compaction::new().automatic(false));
+    let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
+    let _ = log.docs().put("space", "gone", &NewRecord::new(b"deleted")).unwrap();
+    for turn in 0..32 {
+        let _ = log.docs().put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
+        if turn == 12 {
+            assert!(log.docs().delete("space", "gone").unwrap());
+        }
+    }
+    log.checkpoint().unwrap();
+    disk.fail_nth(OpKind::Write, nth, io::ErrorKind::Other);
+    log.reclaim().is_err().then(|| disk.image())
+}
+
+#[test]
+fn what_was_deleted_stays_so_without_a_manifest_if_power_is_lost_after_a_kill() {
+    for image in (0..).map_while(killed_while_retiring) {
+        let disk = SimDisk::recording_from(image);
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        log.reclaim().unwrap();
+        let recording = disk.take_recording();
+        let mut crashes = CrashImages::new(&recording);
+        while crashes.advance() {
+            for seed in 0..4 {
+                let mut image = crashes.image(Survivors::Half, seed);
+                image[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0);
+                let image = Arc::new(MemoryStorage::from_bytes(image));
+                let log = options().open_storage(image).unwrap();
+                assert!(
+                    log.docs().get("space", "gone").unwrap().is_none(),
+                    "{}",
+                    crashes.boundary()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_opened_again() {
+    // Much longer than what is written again at once.
+    const LONG: u64 = 1 << 20;
+    const RECORDS: usize = 800;
+    let machine = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = |environment: Environment| {
+        let options = Options::new().extent_size(LONG).background(false).sync_interval(None);
+        options.environment(environment)
+    };
+    let disk = SimDisk::new();
+    let log = options(machine.clone()).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    for number in 0..RECORDS {
+        let _ = run.append(&record("run", number)).unwrap();
+    }
+    disk.fail_next(OpKind::Sync, io::ErrorKind::Other);
+    assert!(log.sync().is_err());
+    drop((run, log));
+    let log = options(machine.clone()).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(all_of(&log, "run").1.len(), RECORDS);
+    // Without another answer from the store.
+    let image = disk.crash(Survivors::Nothing, 1);
+    drop(log);
+    let other = machine.boot_id(Some(BootId([2; 16])));
+    let log = options(other).open_storage(Arc::new(SimDisk::from_image(image))).unwrap();
+    let expected: Vec<_> = (0..RECORDS).map(|number| record("run", number)).collect();
+    assert_eq!(all_of(&log, "run").1, expected);
+}
+
+#[test]
+fn a_large_document_that_a_kill_left_unsealed_has_the_time_at_which_it_was_written() {
+    const AT: Timestamp = Timestamp(1_000_000_000);
+    for in_front in [0, 30_000, 50_000, 64_000] {
+        let disk = SimDisk::untracked(Vec::new());
+        let (clock, system) = (SimClock::new(AT), Environment::system());
+        let options = || {
+            let environment = system.clone().clock(Arc::new(clock.clone()));
+            let options = Options::new().extent_size(EXTENT).environment(environment);
+            // No work is done behind the calls.
+            options.scheduler(Arc::new(Background::default()))
+        };
+        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+        let run = log.start_run("agent", "run", unsynced()).unwrap();
+        for _ in 0..in_front / 1000 {
+            let _ = run.append(&[7; 1000]).unwrap();
+        }
+        // Its chunks are in front of its start, and lie in several segments.
+        log.docs().put("space", "key", &NewRecord::new(&[9; 150_000])).unwrap();
+        let killed = SimDisk::untracked(disk.image());
+        clock.advance(7_000_000_000);
+        let log = options().open_storage(Arc::new(killed)).unwrap();
+        assert!(log.recovery_report().scanned_segments > 1);
+        let listed = log.docs().list("space", "", None, 10).unwrap();
+        assert_eq!(listed.documents[0].timestamp, AT, "{in_front} bytes in front");
+    }
+}
+
+/// A daemon may stop, or be killed, before its compaction was done, and delete nothing afterwards.
+#[test]
+fn what_was_deleted_before_an_opening_is_compacted_without_another_deletion() {
+    for killed in [false, true] {
+        let disk = SimDisk::untracked(Vec::new());
+        let manual = options().compaction(Compaction::new().automatic(false));
+        let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
+        let names: Vec<String> = (0..8).map(|run| format!("run-{run}")).collect();
+        for name in &names {
+            let _ = log.start_run("agent", name, unsynced()).unwrap();
+        }
+        for number in 0..160 {
+            for name in &names {
+                let _ = log.writer(name.as_str()).unwrap().append(&record(name, number)).unwrap();
+            }
+        }
+        for name in &names[1..] {
+            let _ = log.writer(name.as_str()).unwrap().end(&Outcome::completed()).unwrap();
+            let _ = log.delete_run(name.as_str()).unwrap();
+        }
+        log.sync().unwrap();
+        log.checkpoint().unwrap();
+        let before = log.stats().unwrap();
+        assert!(before.dead_bytes > 8 * EXTENT, "{before:?}");
+        let image = disk.image();
+        log.close().unwrap();
+        let left = SimDisk::untracked(if killed { image } else { disk.image() });
+
+        let (told, ends) = channel();
+        let threads = options().background(true).observer(Arc::new(Ends(told)));
+        let log = threads.open_storage(Arc::new(left)).unwrap();
+        while log.stats().unwrap().dead_bytes > 4 * EXTENT {
+            // So long that only a store that does nothing waits for it.
+            let step = ends.recv_timeout(Duration::from_secs(20));
+            step.unwrap_or_else(|_| panic!("killed: {killed}, {:?}", log.stats().unwrap()));
+        }
+        let kept = all_of(&log, &names[0]).1;
+        assert!(kept.len() == 160 && log.verify().unwrap().is_clean());
+        log.close().unwrap();
+    }
+}
+
+/// The frame that names a run in a segment stands there alone if a power loss takes the rest.
+#[test]
+fn a_large_document_of_which_a_segment_kept_only_the_name_keeps_nothing_from_the_index() {
+    const NAME: &[u8] = b"spacekey";
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    let _ = log.docs().put("space", "key", &NewRecord::new(&vec![7; 200_000])).unwrap();
+    log.sync().unwrap();
+    let whole = storage.to_bytes();
+    let named = whole.windows(NAME.len()).enumerate().filter(|(_, part)| *part == NAME);
+    let places: Vec<usize> = named.map(|(at, _)| at + NAME.len()).collect();
+    assert!(places.len() > 3, "{places:?}");
+    for end in places {
+        let mut torn = whole.clone();
+        torn[end.next_multiple_of(8)..end.next_multiple_of(EXTENT as usize)].fill(0);
+        let storage = Arc::new(MemoryStorage::from_bytes(torn));
+        let log = options().open_storage(storage).unwrap();
+        write_ended(&log, 10..40);
+        log.checkpoint().unwrap();
+        let stats = log.stats().unwrap();
+        let is_last = |applied: SegmentId| applied.0 >= stats.sealed_segments as u32;
+        assert!(stats.index_applied.is_some_and(is_last), "{end}: {stats:?}");
+    }
+}

@@ -1,0 +1,404 @@
+//! A sector that the disk cannot read costs what is in it, and no more.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+
+use runlog::format::segments::segment::SegmentHeader;
+use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
+use runlog::salvaged::{Doubt, Missing};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Compaction, Error, IoAction, NewRecord, Options, Outcome, Reader, ReaderOptions, RunQuery,
+    SalvageReport, salvage_storage,
+};
+use runlog_sim::SimDisk;
+
+use crate::support::frames::{EXTENT, frames_in};
+
+const SECTOR: u64 = 512;
+
+fn options() -> Options {
+    let manual = Compaction::new().automatic(false);
+    Options::new().extent_size(EXTENT as u64).background(false).compaction(manual)
+}
+
+fn payload(number: u64) -> Vec<u8> {
+    format!("record {number:04} ").repeat(60).into_bytes()
+}
+
+/// A store with an index, free extents, deleted runs, documents, and a tail; and how many records
+/// and documents it has.
+fn store() -> (Vec<u8>, u64) {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
+    for number in 0..3 {
+        let gone = log.start_run("agent", &format!("gone {number}"), ()).unwrap();
+        (0..9).for_each(|_| drop(gone.append(&[number; 7000]).unwrap()));
+        let _ = gone.end(&Outcome::completed()).unwrap();
+    }
+    let mut count = 0..;
+    for number in 0..12 {
+        let run = log.start_run("agent", &format!("run {number}"), ()).unwrap();
+        count.by_ref().take(9).for_each(|number| drop(run.append(&payload(number)).unwrap()));
+        if number < 9 {
+            let _ = run.end(&Outcome::completed()).unwrap();
+        }
+        let value = payload(count.next().unwrap());
+        let _ = log.docs().put("space", &format!("key {number}"), &NewRecord::new(&value)).unwrap();
+    }
+    log.checkpoint().unwrap();
+    for number in 0..3 {
+        log.delete_run(format!("gone {number}").as_str()).unwrap();
+    }
+    log.reclaim().unwrap();
+    assert!(log.stats().unwrap().free_extents > 1 && log.stats().unwrap().index_extents > 0);
+    let image = disk.image();
+    drop(log);
+    (image, count.start)
+}
+
+/// The numbers of the records and documents that a store answers.
+fn numbers(image: &[u8]) -> BTreeSet<u64> {
+    let reader = ReaderOptions::new();
+    let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    answered(&reader.open_storage(storage).unwrap())
+}
+
+fn number(payload: &[u8]) -> Option<u64> {
+    std::str::from_utf8(payload.strip_prefix(b"record ")?.get(..4)?).unwrap().parse().ok()
+}
+
+fn answered(reader: &Reader) -> BTreeSet<u64> {
+    let mut all = BTreeSet::new();
+    for run in reader.runs(&RunQuery::new()) {
+        let run = run.unwrap();
+        let records = reader.trace((&run.agent, &run.run)).into_iter().flatten();
+        all.extend(records.flatten().filter_map(|record| number(record.payload())));
+    }
+    for space in ["space", "salvaged"] {
+        for key in reader.docs().list(space, "", None, 1000).unwrap().documents {
+            let found = reader.docs().get(space, &key.key);
+            all.extend(found.ok().flatten().and_then(|found| number(found.payload())));
+        }
+    }
+    all
+}
+
+fn with_bad(image: &[u8], sector: &Range<u64>) -> SimDisk {
+    let disk = SimDisk::untracked(image.to_vec());
+    disk.fail_reads_in(sector.clone(), ErrorKind::Other);
+    disk
+}
+
+fn salvaged(disk: &SimDisk) -> runlog::Result<(SalvageReport, Vec<u8>)> {
+    let out = Arc::new(MemoryStorage::new());
+    let report = salvage_storage(Arc::new(disk.clone()), out.clone())?;
+    Ok((report, out.to_bytes()))
+}
+
+/// The numbers of the records of which a copy has no byte in a range.
+fn outside(image: &[u8], range: &Range<u64>) -> BTreeSet<u64> {
+    let segments = (0..).map(|segment| frames_in(image, segment)).take_while(|all| !all.is_empty());
+    let is_outside =
+        |at: &Range<usize>| at.end as u64 <= range.start || range.end <= at.start as u64;
+    let frames = segments.flatten().map(|(at, _)| at).filter(is_outside);
+    let found = frames.filter_map(|at| {
+        let frame = &image[at];
+        let start = frame.windows(7).position(|part| part == b"record ")?;
+        number(&frame[start..])
+    });
+    found.collect()
+}
+
+fn sectors(image: &[u8]) -> impl Iterator<Item = Range<u64>> {
+    (0..image.len() as u64 / SECTOR).map(|sector| sector * SECTOR..(sector + 1) * SECTOR)
+}
+
+#[test]
+fn salvage_reads_around_any_sector_that_cannot_be_read() {
+    let (image, count) = store();
+    assert_eq!(numbers(&image), (0..count).collect());
+    for bad in sectors(&image) {
+        let (report, out) = salvaged(&with_bad(&image, &bad)).unwrap();
+        let (found, whole) = (numbers(&out), outside(&image, &bad));
+        assert!(found.is_superset(&whole), "{bad:?}: {:?}", whole.difference(&found));
+        if found.len() as u64 != count {
+            let is_told = |missing: &Missing| match missing {
+                Missing::Bytes { offset, len } => *offset < bad.end && bad.start < offset + len,
+                _ => false,
+            };
+            assert!(report.missing.iter().any(is_told), "{bad:?}: {report:?}");
+        }
+        if bad.start >= EXTENTS_AT {
+            assert!(report.has_manifest && !report.doubts.contains(&Doubt::NoManifest), "{bad:?}");
+        }
+    }
+    let nothing = with_bad(&image, &(0..image.len() as u64));
+    assert!(matches!(salvaged(&nothing), Err(Error::Io { .. })));
+}
+
+/// The index and free extents have no record.
+#[test]
+fn a_store_opens_unless_a_record_or_the_manifest_cannot_be_read() {
+    let (image, count) = store();
+    let has_frames = |at: u64| {
+        let extent = usize::try_from((at - EXTENTS_AT) / EXTENT as u64).unwrap();
+        let start = usize::try_from(EXTENTS_AT).unwrap() + extent * EXTENT;
+        SegmentHeader::decode(&image[start..]).is_ok()
+    };
+    let mut refused = BTreeSet::new();
+    for bad in sectors(&image) {
+        let may_refuse = bad.start < EXTENTS_AT || has_frames(bad.start);
+        let disk = Arc::new(with_bad(&image, &bad));
+        let all = outside(&image, &bad);
+        let reader = ReaderOptions::new().open_storage(disk.clone());
+        match reader {
+            Ok(reader) => assert!(answered(&reader).is_superset(&all), "{bad:?}"),
+            Err(error) => assert!(may_refuse && names(&error, &bad), "{bad:?}: {error:?}"),
+        }
+        match options().open_storage(disk) {
+            Ok(log) if !may_refuse => {
+                log.checkpoint().unwrap();
+                let run = log.start_run("agent", "more", ()).unwrap();
+                (0..20).for_each(|_| drop(run.append(&[7; 7000]).unwrap()));
+                assert_eq!(log.docs().list("space", "", None, 99).unwrap().documents.len(), 12);
+                log.close().unwrap();
+            }
+            Ok(_) => {}
+            Err(error) => {
+                assert!(may_refuse && names(&error, &bad), "{bad:?}: {error:?}");
+                refused.insert(bad.start);
+            }
+        }
+    }
+    assert!(refused.len() > 2 && count > 99, "{refused:?}");
+}
+
+/// That is no damage: the same call does it once the disk reads again.
+#[test]
+fn an_erasure_that_cannot_read_a_segment_answers_with_the_read_that_failed() {
+    let (image, _) = store();
+    let mut refused = 0;
+    for bad in sectors(&image).step_by(3) {
+        let disk = Arc::new(SimDisk::untracked(image.clone()));
+        let log = options().open_storage(disk.clone()).unwrap();
+        disk.fail_reads_in(bad.clone(), ErrorKind::Other);
+        let erased = log.erase_run("run 3");
+        disk.clear_faults();
+        if let Err(error) = erased {
+            assert!(names(&error, &bad), "{bad:?}: {error:?}");
+            refused += 1;
+            match log.erase_run("run 3") {
+                Ok(_) | Err(Error::RunNotFound { .. }) => {}
+                Err(error) => panic!("{bad:?}: {error:?}"),
+            }
+        }
+        let mark = &payload(30)[..24];
+        assert!(!disk.image().windows(mark.len()).any(|bytes| bytes == mark), "{bad:?}");
+    }
+    assert!(refused > 10, "{refused}");
+}
+
+/// The extent may be that of a segment of which the lost superblock tells.
+#[test]
+fn a_free_extent_must_be_read_if_a_superblock_is_damaged() {
+    let (mut image, count) = store();
+    let first = usize::try_from(EXTENTS_AT).unwrap();
+    let mut starts = (first..image.len()).step_by(EXTENT);
+    let is_free = |at: &usize| image[*at..][..EXTENT].iter().all(|byte| *byte == 0);
+    let free = starts.find(is_free).unwrap() as u64;
+    let bad = free..free + SECTOR;
+    for slot in 0..2 {
+        let at = usize::try_from(SUPERBLOCK_AT + slot * PAGE + 40).unwrap();
+        image[at] ^= 1;
+        let disk = Arc::new(with_bad(&image, &bad));
+        for opened in [
+            options().open_storage(disk.clone()).map(drop),
+            ReaderOptions::new().open_storage(disk.clone()).map(drop),
+        ] {
+            assert!(names(&opened.unwrap_err(), &bad), "{slot}");
+        }
+        let (report, out) = salvaged(&disk).unwrap();
+        assert!(!report.has_manifest, "{slot}");
+        assert!(numbers(&out).is_superset(&(0..count).collect()), "{slot}");
+        image[at] ^= 1;
+    }
+}
+
+/// No header and no frame is left of a segment that nothing else tells of.
+#[test]
+fn salvage_tells_of_an_extent_without_a_manifest_of_which_nothing_can_be_read() {
+    let (mut image, count) = store();
+    image[(SUPERBLOCK_AT + 2 * PAGE) as usize..EXTENTS_AT as usize].fill(0);
+    let starts = (EXTENTS_AT as usize..image.len()).step_by(EXTENT);
+    let starts = starts.filter(|at| SegmentHeader::decode(&image[*at..]).is_ok());
+    let mut lost = 0;
+    for start in starts {
+        let bad = start as u64..(start + EXTENT) as u64;
+        let (report, out) = salvaged(&with_bad(&image, &bad)).unwrap();
+        let found = numbers(&out);
+        assert!(!report.has_manifest && found.is_superset(&outside(&image, &bad)), "{bad:?}");
+        lost += count - found.len() as u64;
+        let told = Missing::Bytes { offset: bad.start, len: EXTENT as u64 };
+        assert!(report.missing.contains(&told), "{bad:?}: {report:?}");
+    }
+    assert!(lost > 10, "{lost}");
+}
+
+/// Whether an error says that a read of this sector failed.
+fn names(error: &Error, bad: &Range<u64>) -> bool {
+    matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)
+}
+
+/// A device that stops to answer, or to give a part of it, after so many reads, and a cache that
+/// still has what was read.
+#[derive(Debug)]
+struct Stopping {
+    disk: SimDisk,
+    bad: Range<u64>,
+    left: AtomicU64,
+    caches: bool,
+    cached: Mutex<BTreeSet<u64>>,
+}
+
+impl Storage for Stopping {
+    fn len(&self) -> std::io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        let sectors = offset / SECTOR..(offset + buf.len() as u64).div_ceil(SECTOR);
+        let mut cached = self.cached.lock().unwrap();
+        let is_bad = offset < self.bad.end && self.bad.start < offset + buf.len() as u64;
+        let is_cached = self.caches && sectors.clone().all(|sector| cached.contains(&sector));
+        if is_bad && !is_cached {
+            let left = self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+            left.map_err(|_| std::io::Error::from_raw_os_error(5))?;
+            cached.extend(sectors);
+        }
+        self.disk.read_at(offset, buf)
+    }
+
+    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.cached.lock().unwrap().clear();
+        self.read_at(offset, buf)
+    }
+
+    /// As a file system tells it.
+    fn data_end(&self, offset: u64, len: u64) -> std::io::Result<u64> {
+        let image = self.disk.image();
+        let part = &image[offset as usize..image.len().min((offset + len) as usize)];
+        let used = part.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+        Ok((offset + used.next_multiple_of(PAGE)).min(offset + len))
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn set_len(&self, _: u64) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn allocate(&self, _: u64, _: u64) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+
+    fn punch(&self, _: u64, _: u64) -> std::io::Result<()> {
+        unreachable!("salvage only reads")
+    }
+}
+
+#[test]
+fn a_device_that_stops_to_answer_while_it_is_salvaged_is_an_error() {
+    let (image, count) = store();
+    for caches in [false, true] {
+        let refused = stop_after_each_read(&image, count, caches);
+        assert!(refused > 10, "{refused}");
+    }
+}
+
+/// How often salvage was refused before it read all that there is.
+fn stop_after_each_read(image: &[u8], count: u64, caches: bool) -> u64 {
+    for reads in 0.. {
+        let disk = SimDisk::untracked(image.to_vec());
+        let (left, cached) = (AtomicU64::new(reads), Mutex::default());
+        let broken = Stopping { disk, bad: 0..u64::MAX, left, caches, cached };
+        let out = Arc::new(MemoryStorage::new());
+        match salvage_storage(Arc::new(broken), out.clone()) {
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{reads}: {error}"),
+            Ok(_) => {
+                assert_eq!(numbers(&out.to_bytes()), (0..count).collect(), "{reads}");
+                return reads;
+            }
+        }
+    }
+    unreachable!("it ends once the device answers for long enough")
+}
+
+/// A store with one segment, of which a page is used.
+fn small() -> Vec<u8> {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
+    let _ = log.start_run("agent", "held", ()).unwrap();
+    let run = log.start_run("agent", "ended", ()).unwrap();
+    let _ = run.append(&payload(0)).unwrap();
+    // Sectors without a part of a record, which is missed by its number.
+    for count in 0..20 {
+        assert!(log.hold("held", "a reason").unwrap());
+        if count == 10 {
+            let _ = run.end(&Outcome::completed()).unwrap();
+        }
+        assert!(count == 19 || log.release("held").unwrap());
+    }
+    disk.image()
+}
+
+/// What salvage finds if it can read a sector so often.
+fn salvaged_while(
+    image: &[u8],
+    bad: &Range<u64>,
+    left: u64,
+) -> runlog::Result<(SalvageReport, Reader)> {
+    let (disk, bad) = (SimDisk::untracked(image.to_vec()), bad.clone());
+    let (left, cached) = (AtomicU64::new(left), Mutex::default());
+    let out = Arc::new(MemoryStorage::new());
+    let broken = Stopping { disk, bad, left, caches: false, cached };
+    let report = salvage_storage(Arc::new(broken), out.clone())?;
+    Ok((report, ReaderOptions::new().open_storage(out).unwrap()))
+}
+
+#[test]
+fn a_device_that_answers_is_salvaged_however_little_of_it_can_be_read_whole() {
+    let image = small();
+    for sector in 0..PAGE / SECTOR {
+        let start = EXTENTS_AT + sector * SECTOR;
+        let (report, _) = salvaged_while(&image, &(start..start + SECTOR), 0).unwrap();
+        assert!(sector > 0 || report.lost_headers == 1, "{report:?}");
+    }
+}
+
+#[test]
+fn a_sector_that_fails_first_when_it_is_read_for_the_second_time_is_told() {
+    let image = small();
+    let used = image.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+    let mut lost = 0;
+    for start in (EXTENTS_AT..used).step_by(SECTOR as usize) {
+        for left in 0..8 {
+            let (report, found) = salvaged_while(&image, &(start..start + SECTOR), left).unwrap();
+            let is_whole = found.run("ended").is_ok_and(|run| run.ended_at.is_some())
+                && found.held_runs().unwrap().len() == 1;
+            assert!(is_whole || !report.is_complete(), "{start:#x}, {left}");
+            lost += u64::from(!is_whole);
+        }
+    }
+    assert!(lost > 3, "{lost}");
+}

@@ -1,0 +1,403 @@
+//! Of an erased run the file has no byte, whatever happens meanwhile, and whatever a crash leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use runlog::format::FrameKind;
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Compaction, Error, NewRecord, Options, Outcome, Place, RunLog, SegmentId, SpaceReturn,
+};
+use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
+
+use crate::support::background::Background;
+use crate::support::callout::{Points, beside};
+use crate::support::frames::{Frame, frames_in, unindexed};
+
+const SECRET: &[u8] = b"a secret of some length";
+
+fn options(space: SpaceReturn) -> Options {
+    let compaction = Compaction::new().automatic(false).space_return(space);
+    Options::new().extent_size(64 << 10).background(false).compaction(compaction)
+}
+
+fn has_secret(image: &[u8]) -> bool {
+    image.windows(SECRET.len()).any(|part| part == SECRET)
+}
+
+/// Writes a run that ends.
+fn fill(log: &RunLog, run: &str, payload: &[u8]) {
+    let writer = log.start_run("agent", run, ()).unwrap();
+    (0..4).for_each(|_| drop(writer.append(payload).unwrap()));
+    let _ = writer.end(&Outcome::completed()).unwrap();
+}
+
+/// Of a run that cannot be erased again nothing is left, at each operation at which the erasure is
+/// broken off, once the store was opened and has freed what is dead.
+#[test]
+fn what_a_crash_leaves_of_an_erasure_goes_after_the_next_opening() {
+    for space in [SpaceReturn::Keep, SpaceReturn::Punch, SpaceReturn::Shrink] {
+        let disk = SimDisk::recording();
+        let log = options(space).create_storage(Arc::new(disk.clone())).unwrap();
+        fill(&log, "run", SECRET);
+        (0..5).for_each(|run| fill(&log, &format!("other-{run}"), &[7; 8000]));
+        log.checkpoint().unwrap();
+        let begin = disk.op_count();
+        assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
+        let end = disk.op_count();
+        drop(log);
+        let recording = disk.take_recording();
+        let (mut images, mut gone) = (CrashImages::new(&recording), 0);
+        for at in begin..=end {
+            images.seek(at);
+            for survivors in [Survivors::Everything, Survivors::Nothing] {
+                let storage = Arc::new(MemoryStorage::from_bytes(images.image(survivors, 1)));
+                let log = options(space).open_storage(storage.clone()).unwrap();
+                log.reclaim().unwrap();
+                let image = storage.to_bytes();
+                if let Err(Error::RunNotFound { .. }) = log.erase_run("run") {
+                    assert!(!has_secret(&image), "{space:?}, {at} of {end}, {survivors:?}");
+                    gone += 1;
+                }
+                assert!(!has_secret(&storage.to_bytes()), "{space:?}, {at} of {end}");
+            }
+        }
+        assert!(gone > 10, "{gone}");
+    }
+}
+
+/// Closing returns the blocks of a few rows of free extents. The others are not forgotten because
+/// the store was closed.
+#[test]
+fn what_closing_leaves_of_an_erasure_goes_after_a_later_opening_in_any_number_of_extents() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options(SpaceReturn::Keep).create_storage(Arc::new(disk.clone())).unwrap();
+    let mut random = SplitMix64::new(7);
+    let names: Vec<String> = (0..80).map(|number| format!("run-{number}")).collect();
+    for name in &names {
+        let writer = log.start_run("agent", name, ()).unwrap();
+        // Two segments, of which one has nothing else.
+        let mut payload = SECRET.to_vec();
+        payload.resize(9_000, 0);
+        // It is stored as it is.
+        random.fill(&mut payload[SECRET.len()..]);
+        (0..14).for_each(|_| drop(writer.append(&payload).unwrap()));
+        let _ = writer.end(&Outcome::completed()).unwrap();
+    }
+    for name in names.iter().step_by(2) {
+        let _ = log.delete_run(name.as_str()).unwrap();
+    }
+    log.reclaim().unwrap();
+    let free = log.stats().unwrap().free_extents;
+    assert!(free > 30, "{free}");
+    let have = |image: &[u8]| image.chunks(64 << 10).filter(|extent| has_secret(extent)).count();
+    // A kill leaves it to the next opening what of it was an erasure.
+    let storage = Arc::new(MemoryStorage::from_bytes(disk.image()));
+    // Its thread does not come to it.
+    let threads = options(SpaceReturn::Keep).scheduler(Arc::new(Background::default()));
+    threads.open_storage(storage.clone()).unwrap().close().unwrap();
+    let left = have(&storage.to_bytes());
+    drop(options(SpaceReturn::Keep).open_storage(storage.clone()).unwrap());
+    let image = storage.to_bytes();
+    let extents = image.len() / (64 << 10);
+    let have = have(&image);
+    assert!(have < left && have + free as usize <= extents, "{have} of {left}, {free} free");
+}
+
+/// Beside the append of a large record, which chooses free extents for its chunks: they have bytes
+/// of the run, from before it was moved.
+#[test]
+fn an_erasure_empties_free_extents_also_while_another_call_has_chosen_them() {
+    for point in 0.. {
+        let disk = SimDisk::new();
+        let points = Points::new(disk.clone());
+        let storage: Arc<dyn Storage> = Arc::new(points.clone());
+        let log = options(SpaceReturn::Keep).create_storage(storage).unwrap();
+        fill(&log, "first", &[1; 7000]);
+        fill(&log, "run", SECRET);
+        (0..3).for_each(|run| fill(&log, &format!("other-{run}"), &[7; 7000]));
+        let large = log.start_run("agent", "large", ()).unwrap();
+        log.checkpoint().unwrap();
+        let _ = log.delete_run("first").unwrap();
+        assert!(log.compact().unwrap().segments > 0);
+        let left = AtomicUsize::new(0);
+        let append = || format!("{:?}", large.append(&[9; 400_000]).map(drop));
+        let erase = || {
+            let erased = log.erase_run("run").map(|erased| erased.pinned_extents);
+            left.store(usize::from(has_secret(&disk.image())), Ordering::Relaxed);
+            format!("{erased:?}")
+        };
+        let done = beside(&points, point, append, erase);
+        assert_eq!(done.answers, ["Ok(())", "Ok(0)"], "at {point}");
+        assert_eq!(left.into_inner(), 0, "bytes are left at {point}");
+        if !done.held {
+            assert!(point > 20, "{point} points");
+            break;
+        }
+    }
+}
+
+fn put(log: &RunLog, key: &str, value: &[u8]) {
+    let _ = log.docs().put("space", key, &NewRecord::new(value)).unwrap();
+}
+
+/// The segment that an error names.
+fn refused<T>(erased: runlog::Result<T>) -> Option<SegmentId> {
+    match erased.map(drop).unwrap_err() {
+        Error::Corrupt(found) => match found.place {
+            Place::Directory { segment } => Some(segment),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The frames of the first segment.
+fn frames_with(image: &[u8], kinds: &[FrameKind], payload: &[u8]) -> Vec<Frame> {
+    let frames = frames_in(image, 0);
+    let has_payload =
+        |(at, _): &&Frame| image[at.clone()].windows(payload.len()).any(|part| part == payload);
+    let run_no = frames.iter().find(has_payload).unwrap().1.run_no;
+    let is_wanted = |(_, frame): &Frame| frame.run_no == run_no && kinds.contains(&frame.kind);
+    frames.into_iter().filter(is_wanted).collect()
+}
+
+/// A store that was killed, with the secret under `key` and other documents; and what names the
+/// secret is lost.
+fn nameless(byte: u8) -> SimDisk {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    put(&log, "before", b"in front of it");
+    put(&log, "key", SECRET);
+    put(&log, "behind", b"behind it");
+    let mut image = disk.image();
+    drop(log);
+    for (at, _) in frames_with(&image, &[FrameKind::Bind, FrameKind::Start], SECRET) {
+        image[at].fill(byte);
+    }
+    SimDisk::untracked(image)
+}
+
+/// Whether the segment is the tail, or was sealed before the opening, and what the lost bytes are.
+#[test]
+fn a_value_that_has_lost_its_name_is_never_said_to_be_erased() {
+    for (is_tail, byte) in [(true, 0), (true, 0xff), (false, 0), (false, 0xff)] {
+        let disk = nameless(byte);
+        let open = || unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+        let mut log = open();
+        if !is_tail {
+            (0..9).for_each(|_| put(&log, "large", &[7; 8000]));
+            log.close().unwrap();
+            log = open();
+        }
+        assert!(log.docs().get("space", "key").unwrap().is_none());
+        for turn in 0..2 {
+            let erased = log.docs().erase("space", "key");
+            assert_eq!(refused(erased), Some(SegmentId(1)), "{is_tail} {byte} {turn}");
+        }
+        // What is whole is erased nevertheless.
+        let elsewhere = b"in another segment";
+        let has_it = || disk.image().windows(elsewhere.len()).any(|part| part == elsewhere);
+        put(&log, "elsewhere", elsewhere);
+        assert!(has_it());
+        assert_eq!(refused(log.docs().erase("space", "elsewhere")), Some(SegmentId(1)));
+        assert!(!has_it(), "{is_tail} {byte}");
+        assert!(has_secret(&disk.image()));
+        assert_eq!(refused(log.erase_run("never")), Some(SegmentId(1)));
+        assert_eq!(log.docs().get("space", "behind").unwrap().unwrap().payload(), b"behind it");
+    }
+}
+
+/// The directory lists all of them, and they take all of the segment.
+#[test]
+fn frames_that_a_directory_lists_can_be_lost_without_a_doubt_about_others() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    put(&log, "before", b"in front of it");
+    fill(&log, "lost", &[b'l'; 300]);
+    (0..9).for_each(|_| put(&log, "large", &[7; 8000]));
+    put(&log, "key", SECRET);
+    log.close().unwrap();
+    let mut image = disk.image();
+    let lost = frames_with(&image, &[FrameKind::Record], &[b'l'; 300]);
+    lost.iter().for_each(|(at, _)| image[at.start] ^= 1);
+    let disk = SimDisk::untracked(image);
+    let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+    assert!(!log.verify().unwrap().is_clean());
+    assert_eq!(log.docs().erase("space", "key").unwrap().bytes, SECRET.len() as u64);
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(refused(log.erase_run("lost")), Some(SegmentId(1)));
+    assert!(matches!(log.erase_run("never"), Err(Error::RunNotFound { .. })));
+}
+
+/// Documents are written in batches and evicted: of the frames for that no directory tells.
+#[test]
+fn an_erasure_reads_no_payload_of_segments_that_are_whole() {
+    let (storage, extent) = (Arc::new(MemoryStorage::new()), 1 << 20);
+    let options = options(SpaceReturn::Keep).extent_size(extent).index(false);
+    let log = options.create_storage(storage).unwrap();
+    for number in 0..160 {
+        put(&log, &format!("key {number}"), b"small");
+        put(&log, &format!("key {number}"), &[7; 15_000]);
+    }
+    log.checkpoint().unwrap();
+    let segments = log.stats().unwrap().sealed_segments;
+    let read = || log.stats().unwrap().io.bytes_read;
+    for most in [segments * extent / 2, extent / 8] {
+        let before = read();
+        let _ = log.docs().erase("space", "never").unwrap();
+        assert!(segments > 1 && read() - before < most, "{} of {most}", read() - before);
+    }
+}
+
+/// Loses power in front of the record of these bytes: what was written behind it is stored, and no
+/// sync has returned since.
+fn lose_power_at(disk: &SimDisk, payload: &[u8]) {
+    let image = disk.image();
+    let at = image.windows(payload.len()).position(|part| part == payload).unwrap();
+    disk.write_at(at as u64 - 72, &vec![0; 72 + payload.len()]).unwrap();
+}
+
+/// A run of which one segment has the beginning and the next one records behind a torn tail, and
+/// nothing else of it; the run `late` has the first frames behind that. `next` says when the log
+/// is in another segment.
+fn with_orphans(disk: &SimDisk) -> RunLog {
+    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let _ = run.append(b"durable").unwrap();
+    let segment = || log.stats().unwrap().end.segment;
+    let early = log.start_run("agent", "early", ()).unwrap();
+    while segment() == SegmentId(1) {
+        let _ = early.append(&[1; 7000]).unwrap();
+    }
+    let _ = early.end(&Outcome::completed()).unwrap();
+    let stays = log.start_run("agent", "stays", ()).unwrap();
+    let _ = stays.append(b"it stays").unwrap();
+    log.sync().unwrap();
+    let _ = stays.append(&[b't'; 300]).unwrap();
+    let _ = run.append(SECRET).unwrap();
+    put(&log, "key", SECRET);
+    let image = disk.image();
+    drop((run, early, stays, log));
+    disk.write_at(0, &image).unwrap();
+    lose_power_at(disk, &[b't'; 300]);
+    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+    assert_eq!(log.recovery_report().torn.len(), 1, "{}", log.recovery_report());
+    assert_eq!(log.stats().unwrap().end.segment, SegmentId(3));
+    assert!(has_secret(&disk.image()));
+    let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();
+    log
+}
+
+/// No directory lists the document: no version of it was ever durable.
+#[test]
+fn a_value_behind_a_torn_tail_is_erased_although_nothing_lists_it() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans(&disk);
+    assert_eq!(log.docs().erase("space", "key").unwrap().bytes, 0);
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+    assert!(log.verify().unwrap().is_clean());
+    // Nothing is left that another erasure would have to move.
+    let before = disk.image();
+    let _ = log.docs().erase("space", "other").unwrap();
+    let moved = |image: &[u8]| image.windows(8).filter(|part| *part == b"it stays").count();
+    assert_eq!(moved(&disk.image()), moved(&before));
+}
+
+/// The same, once all that lists the run is freed.
+fn with_orphans_only(disk: &SimDisk) -> RunLog {
+    let log = with_orphans(disk);
+    let late = log.start_run("agent", "late", ()).unwrap();
+    while log.stats().unwrap().end.segment == SegmentId(3) {
+        let _ = late.append(&[3; 7000]).unwrap();
+    }
+    let _ = late.end(&Outcome::completed()).unwrap();
+    log.checkpoint().unwrap();
+    for run in ["run", "early", "late"] {
+        log.delete_run(run).unwrap();
+    }
+    log.reclaim().unwrap();
+    assert_eq!(log.stats().unwrap().sealed_segments, 1);
+    assert!(has_secret(&disk.image()));
+    log
+}
+
+#[test]
+fn a_record_behind_a_torn_tail_is_erased_although_the_run_was_deleted_before() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans_only(&disk);
+    assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+}
+
+#[test]
+fn a_reader_of_the_segment_of_such_a_record_is_told_of_until_it_ends() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans_only(&disk);
+    let reading = log.trace("stays").unwrap();
+    for _ in 0..2 {
+        assert_eq!(log.erase_run("run").unwrap().pinned_extents, 1);
+        assert!(has_secret(&disk.image()));
+    }
+    drop(reading);
+    assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
+    assert!(!has_secret(&disk.image()));
+}
+
+/// Segments that are dead give the room that the living of another one need to move.
+#[test]
+fn an_erasure_on_a_full_disk_frees_what_needs_no_room_and_then_moves_the_rest() {
+    let disk = SimDisk::untracked(Vec::new());
+    let log = with_orphans(&disk);
+    let segment = || log.stats().unwrap().end.segment;
+    let big = log.start_run("agent", "big", ()).unwrap();
+    while segment() < SegmentId(7) {
+        let _ = big.append(&[b'b'; 7000]).unwrap();
+    }
+    let _ = big.end(&Outcome::completed()).unwrap();
+    while segment() < SegmentId(8) {
+        put(&log, "behind", &[7; 7000]);
+    }
+    log.sync().unwrap();
+    disk.set_capacity(disk.allocated());
+    let erased = log.erase_run("big");
+    assert!(erased.is_ok(), "{erased:?}");
+    assert!(!disk.image().windows(100).any(|part| part == [b'b'; 100]));
+    assert!(!has_secret(&disk.image()));
+    assert_eq!(log.trace("stays").unwrap().map(Result::unwrap).count(), 1);
+}
+
+#[test]
+fn an_erasure_of_records_behind_a_torn_tail_can_be_broken_off_anywhere() {
+    let prepared = SimDisk::untracked(Vec::new());
+    drop(with_orphans(&prepared));
+    let disk = SimDisk::recording_from(prepared.image());
+    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+    let begin = disk.op_count();
+    assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
+    let end = disk.op_count();
+    drop(log);
+    assert!(!has_secret(&disk.image()));
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    for at in begin..=end {
+        images.seek(at);
+        let left = Arc::new(MemoryStorage::from_bytes(images.image(Survivors::Everything, 1)));
+        let log = unindexed(2).open_storage(left.clone()).unwrap();
+        let erased = log.erase_run("run");
+        assert!(matches!(erased, Ok(_) | Err(Error::RunNotFound { .. })), "{at}: {erased:?}");
+        assert!(!has_secret(&left.to_bytes()), "{at} of {begin} to {end}");
+    }
+    for full in begin..end {
+        let disk = SimDisk::untracked(prepared.image());
+        let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+        disk.fill_from(disk.op_count() + full - begin);
+        let first = log.erase_run("run").map(drop);
+        disk.set_capacity(u64::MAX);
+        let again = log.erase_run("run").map(drop);
+        let is_gone = matches!(again, Ok(()) | Err(Error::RunNotFound { .. }));
+        assert!(is_gone && !has_secret(&disk.image()), "{full}: {first:?}, {again:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Salvage of batches that a loss of power tore: a document is as an opening in another boot finds
+//! it, whatever was written behind the batch, and what is in doubt is told.
+
+use std::sync::Arc;
+
+use runlog::env::{BootId, Environment, Step};
+use runlog::format::FrameKind;
+use runlog::format::frames::frame::FLAG_DOCUMENT;
+use runlog::salvaged::{Doubt, Missing};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Batch, Durability, Metadata, NewRecord, Options, ReaderOptions, RunLog, SalvageReport,
+    salvage_storage,
+};
+
+use crate::support::background::Background;
+use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
+
+/// A document as a store has it.
+fn document(log: &RunLog, key: &str) -> Option<Vec<u8>> {
+    let found = log.docs().get("state", key).unwrap()?;
+    Some(found.payload().to_vec())
+}
+
+/// The same after an opening in another boot.
+fn opened(image: &[u8], key: &str) -> Option<Vec<u8>> {
+    let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    document(&unindexed(2).open_storage(storage).unwrap(), key)
+}
+
+/// The report of a salvage, and what the new store has of a document.
+fn salvaged(image: &[u8], key: &str) -> (SalvageReport, Option<Vec<u8>>) {
+    let out = Arc::new(MemoryStorage::new());
+    let broken = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    let report = salvage_storage(broken, out.clone()).unwrap();
+    let reader = ReaderOptions::new().open_storage(out).unwrap();
+    let found = reader.docs().get("state", key).unwrap();
+    (report, found.map(|found| found.payload().to_vec()))
+}
+
+fn has_lost_deletions(report: &SalvageReport) -> bool {
+    report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Deletions { .. }))
+}
+
+fn put(log: &RunLog, key: &str, value: &[u8]) {
+    let value = NewRecord::new(value).durability(Durability::Process);
+    let _ = log.docs().put("state", key, &value).unwrap();
+}
+
+/// A store with a durable document, its next version, which is not durable, and whatever `behind`
+/// appends to a run.
+fn with_two_versions(next: &[u8], behind: impl FnOnce(&RunLog, &Background)) -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let background = Background::default();
+    let environment = Environment::system().boot_id(Some(BootId([1; 16])));
+    let options = Options::new().extent_size(EXTENT as u64).index(false);
+    let options = options.environment(environment).scheduler(Arc::new(background.clone()));
+    let log = options.create_storage(storage.clone()).unwrap();
+    let about = Metadata::default().durability(Durability::Process);
+    let _ = log.start_run("agent", "run", about).unwrap();
+    let _ = background.run(Step::Reserve);
+    put(&log, "key", b"durable");
+    log.sync().unwrap();
+    put(&log, "key", next);
+    behind(&log, &background);
+    storage.to_bytes()
+}
+
+fn append(log: &RunLog) {
+    let record = NewRecord::new(&[1; 5000]).durability(Durability::Process);
+    let _ = log.writer("run").unwrap().append_record(&record).unwrap();
+}
+
+/// The last frame of a kind that is of a document, or of nothing.
+fn last(image: &[u8], kind: FrameKind) -> Frame {
+    let is_one = |frame: &Frame| {
+        let is_commit = kind == FrameKind::Commit;
+        frame.1.kind == kind && (is_commit || frame.1.flags & FLAG_DOCUMENT != 0)
+    };
+    frames_in(image, 0).into_iter().rfind(is_one).unwrap()
+}
+
+const KINDS: [(FrameKind, usize); 2] = [(FrameKind::Record, 2000), (FrameKind::Chunk, 20_000)];
+
+/// The SEAL frame of the segment was stored, and lists what was lost.
+#[test]
+fn a_directory_is_not_believed_about_a_document_whose_next_version_was_torn() {
+    for (kind, len) in KINDS {
+        let roll = |log: &RunLog, _: &Background| {
+            let first = log.stats().unwrap().end.segment;
+            while log.stats().unwrap().end.segment == first {
+                append(log);
+            }
+        };
+        let image = with_two_versions(&vec![7; len], roll);
+        assert_eq!(salvaged(&image, "key").1, Some(vec![7; len]), "{kind:?}");
+        assert_eq!(frames_in(&image, 0).last().unwrap().1.kind, FrameKind::Seal);
+        let (torn, _) = last(&image, kind);
+        let (commit, _) = last(&image, FrameKind::Commit);
+        let (start, _) = last(&image, FrameKind::Start);
+        // A part of a frame, all of it, all but the COMMIT, and all of the batch.
+        let harms = [
+            torn.start + 1024..torn.end,
+            torn.start..torn.end,
+            torn.start.min(start.start)..commit.start,
+            torn.start.min(start.start)..commit.end,
+        ];
+        for harm in harms {
+            let mut image = image.clone();
+            image[harm.clone()].fill(0);
+            let told = format!("{kind:?}, {harm:x?} of {torn:x?}");
+            assert_eq!(opened(&image, "key"), Some(b"durable".to_vec()), "{told}");
+            let (report, found) = salvaged(&image, "key");
+            let told = format!("{told}, {report:?}");
+            assert_eq!(found, Some(b"durable".to_vec()), "{told}");
+            let is_named = |missing: &Missing| match missing {
+                Missing::Unfinished { run, is_document, .. } => {
+                    *is_document && run.as_ref().is_some_and(|key| key.as_str() == "key")
+                }
+                _ => false,
+            };
+            assert!(report.missing.iter().any(is_named), "{told}");
+            assert!(!has_lost_deletions(&report), "{told}");
+        }
+    }
+}
+
+/// The COMMIT of the torn batch is lost too, and a frame behind it was stored.
+#[test]
+fn a_document_whose_next_version_was_torn_with_its_commit_is_salvaged_as_it_was() {
+    for (kind, len) in KINDS {
+        let image = with_two_versions(&vec![7; len], |log, _| append(log));
+        let ((torn, _), (commit, _)) = (last(&image, kind), last(&image, FrameKind::Commit));
+        let mut without_commit = image.clone();
+        without_commit[commit.clone()].fill(0);
+        let (report, found) = salvaged(&without_commit, "key");
+        assert_eq!(found, Some(vec![7; len]), "{kind:?}, {report:?}");
+        for from in [torn.start + 1024, torn.start] {
+            let mut image = without_commit.clone();
+            image[from..torn.end].fill(0);
+            assert_eq!(opened(&image, "key"), Some(b"durable".to_vec()), "{kind:?}");
+            let (report, found) = salvaged(&image, "key");
+            assert_eq!(found, Some(b"durable".to_vec()), "{kind:?}, {report:?}");
+            assert!(!report.is_complete() && !has_lost_deletions(&report), "{report:?}");
+        }
+    }
+}
+
+/// What is left is the EVICT: with its COMMIT, behind a batch of a run that has lost its own; or
+/// alone, between what was lost in front of it and behind it.
+#[test]
+fn what_is_left_of_a_torn_batch_deletes_no_document_that_counts() {
+    let image = with_two_versions(b"next", |log, _| {
+        let record = NewRecord::new(&[2; 100]).durability(Durability::Process);
+        let _ = log.writer("run").unwrap().append_batch(&[record; 4]).unwrap();
+        put(log, "key", b"torn");
+        append(log);
+    });
+    let frames = frames_in(&image, 0);
+    let commits: Vec<_> =
+        frames.iter().filter(|frame| frame.1.kind == FrameKind::Commit).cloned().collect();
+    let [.., of_run, of_torn] = &commits[..] else { panic!("{commits:?}") };
+    let (record, _) = last(&image, FrameKind::Record);
+    assert!(of_run.0.end < record.start && record.end < of_torn.0.start);
+    let nothing = 0..0;
+    for harms in [
+        [of_run.0.start..record.end, nothing],
+        [of_run.0.end..record.end, of_torn.0.clone()],
+        [of_run.0.start..record.end, of_torn.0.clone()],
+    ] {
+        let mut image = image.clone();
+        harms.iter().for_each(|harm| image[harm.clone()].fill(0));
+        assert_eq!(opened(&image, "key"), Some(b"next".to_vec()), "{harms:x?}");
+        let (report, found) = salvaged(&image, "key");
+        assert_eq!(found, Some(b"next".to_vec()), "{harms:x?}, {report:?}");
+        assert!(!report.is_complete(), "{report:?}");
+    }
+}
+
+/// The torn version was deleted afterwards, so that it replaces nothing.
+#[test]
+fn a_document_that_comes_back_behind_a_version_that_was_deleted_is_in_doubt() {
+    let image = with_two_versions(&[7; 2000], |log, _| {
+        let mut batch = Batch::new();
+        batch.delete("state", "key").durability(Durability::Process);
+        let _ = log.commit(&batch).unwrap();
+        append(log);
+    });
+    let (record, _) = last(&image, FrameKind::Record);
+    let mut image = image.clone();
+    image[record.end - 8] ^= 1;
+    let (report, found) = salvaged(&image, "key");
+    assert_eq!(found, Some(b"durable".to_vec()), "{report:?}");
+    assert!(has_lost_deletions(&report), "{report:?}");
+}
+
+/// A batch that only deletes lacks nothing if its COMMIT is lost in front of other frames.
+#[test]
+fn a_deletion_without_its_commit_in_front_of_other_frames_is_salvaged() {
+    let image = with_two_versions(b"next", |log, _| {
+        let mut batch = Batch::new();
+        batch.delete("state", "key").durability(Durability::Process);
+        let _ = log.commit(&batch).unwrap();
+        append(log);
+    });
+    let (commit, _) = last(&image, FrameKind::Commit);
+    for is_lost in [false, true] {
+        let mut image = image.clone();
+        if is_lost {
+            image[commit.clone()].fill(0);
+        }
+        let (report, found) = salvaged(&image, "key");
+        assert_eq!(found, None, "{report:?}");
+    }
+}
+
+/// What is deleted in the batch of another document that was torn comes back, and that is told.
+#[test]
+fn a_deletion_that_was_left_out_with_a_torn_document_is_in_doubt() {
+    for is_sealed in [false, true] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        let about = Metadata::default().durability(Durability::Process);
+        let _ = log.start_run("agent", "run", about).unwrap();
+        ["deleted", "other"].iter().for_each(|key| put(&log, key, b"durable"));
+        log.sync().unwrap();
+        let mut batch = Batch::new();
+        batch.delete("state", "deleted").put("state", "other", NewRecord::new(&[7; 2000]));
+        batch.durability(Durability::Process);
+        let _ = log.commit(&batch).unwrap();
+        if is_sealed {
+            let first = log.stats().unwrap().end.segment;
+            while log.stats().unwrap().end.segment == first {
+                append(&log);
+            }
+        }
+        let mut image = storage.to_bytes();
+        assert_eq!(salvaged(&image, "deleted").1, None);
+        let (torn, _) = last(&image, FrameKind::Record);
+        image[torn.end - 100] ^= 1;
+        for key in ["deleted", "other"] {
+            let (report, found) = salvaged(&image, key);
+            if is_sealed && report.doubts.is_empty() {
+                // The roll has synced all of it.
+                continue;
+            }
+            assert_eq!(found, Some(b"durable".to_vec()), "{key}, {report:?}");
+            assert!(report.doubts.contains(&Doubt::Deletions { count: 1 }), "{report:?}");
+            let said: Vec<String> = report.doubts.iter().map(ToString::to_string).collect();
+            assert!(said.iter().any(|doubt| doubt.contains("are not whole")), "{said:?}");
+        }
+    }
+}
+
+/// What its START says was written together with its RECORD.
+#[test]
+fn a_durable_document_whose_record_is_lost_is_named_as_missing() {
+    for with_earlier in [false, true] {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        if with_earlier {
+            put(&log, "key", b"earlier");
+        }
+        put(&log, "key", &[7; 2000]);
+        log.sync().unwrap();
+        log.close().unwrap();
+        let mut image = storage.to_bytes();
+        let (record, _) = last(&image, FrameKind::Record);
+        image[record].fill(0);
+        let (report, found) = salvaged(&image, "key");
+        assert_eq!(found, None, "{report:?}");
+        let is_named = |missing: &Missing| match missing {
+            Missing::Document { namespace, key } => {
+                (namespace.as_str(), key.as_str()) == ("state", "key")
+            }
+            _ => false,
+        };
+        assert!(report.missing.iter().any(is_named), "{report:?}");
+    }
+}
