@@ -93,10 +93,10 @@ impl Creation {
     pub(crate) fn finish(self) -> Result<Arc<FileStorage>> {
         let Self { storage, path, directory, temporary } = self;
         let refused = |source| Error::io(IoAction::Create, source);
-        let file = storage.handle.file().map_err(refused)?;
-        file.sync_all().map_err(refused)?;
+        let handle = storage.handle().map_err(refused)?;
+        handle.file.sync_all().map_err(refused)?;
         let named = match &temporary {
-            None => link_unnamed(&file, &path),
+            None => link_unnamed(&handle.file, &path),
             Some(temporary) => rename_or_link(temporary, &path),
         };
         // Before the sync of the directory, so that the temporary name is durably removed too.
@@ -105,8 +105,8 @@ impl Creation {
             io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
             _ => refused(source),
         })?;
-        sync_directory(&directory, &file).map_err(refused)?;
-        drop(file);
+        sync_directory(&directory, &handle.file).map_err(refused)?;
+        drop(handle);
         Ok(storage)
     }
 }
