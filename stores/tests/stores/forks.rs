@@ -4,8 +4,8 @@
 //! A separate process forks, so that threads of other tests are not involved.
 
 use core::ffi::c_int;
-use runlog_sim::settings;
 
+use runlog_sim::settings;
 use runlog_stores::checkpoints::{AsyncCheckpointer, Checkpointer, TenantId, ThreadKey};
 use runlog_stores::run_store::{RetentionConfig, RunStore};
 use runlog_stores::sessions::{EngineSessionStore, SessionStore};
