@@ -215,24 +215,6 @@ impl Replica {
         self.current.lock().number
     }
 
-    /// Whether it shows what is not durable, too.
-    fn wants_all(&self) -> bool {
-        !self.wanted.durable_only
-    }
-
-    /// Everything in front of it was durable, by what was read.
-    fn floor(&self) -> LogPosition {
-        self.current.lock().floor
-    }
-
-    /// The boot of this machine, if it is known and a process has had the store open for writing
-    /// in it.
-    fn boot(&self) -> Option<[u8; 16]> {
-        let boot = self.wanted.boot;
-        let is_known = boot != [0; 16] && boot == self.current.lock().superblock.boot_id;
-        is_known.then_some(boot)
-    }
-
     /// What recovery would find.
     pub(crate) fn report(&self) -> Arc<RecoveryReport> {
         Arc::clone(&self.current.lock().report)
