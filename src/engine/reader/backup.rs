@@ -183,8 +183,9 @@ impl Target {
             changes.push(Change::Reserve { extent, segment, salt, purpose });
             changes.extend(has.sealed.map(|at| Change::Seal { extent, segment, at }));
             let known = core::mem::take(&mut report.damaged);
-            let new = has.damaged.into_iter().filter(|found| !known.contains(found));
-            report.damaged = known.iter().cloned().chain(new).collect();
+            let is_new = |found: &Corruption| known.iter().all(|known| known.place != found.place);
+            let new: Vec<_> = has.damaged.into_iter().filter(is_new).collect();
+            report.damaged = known.into_iter().chain(new).collect();
         }
         for has in core::mem::take(&mut self.copied).into_values() {
             self.allocator.let_go(has.extent);

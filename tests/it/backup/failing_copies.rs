@@ -158,13 +158,6 @@ impl Source<'_> {
         let scene: Arc<Scene> = Arc::clone(&self.scene);
         options.open_storage(scene).map_err(|error| format!("the store: {error}"))
     }
-
-    /// All bytes, while the writer waits.
-    fn image(&self) -> Vec<u8> {
-        let mut image = vec![0; self.scene.len().unwrap() as usize];
-        self.scene.read_at(0, &mut image).unwrap();
-        image
-    }
 }
 
 /// Of which moment a copy may be: it has so many events of a model.

@@ -264,7 +264,7 @@ fn the_next_backup_clears_what_an_earlier_one_left_of_a_run_that_was_erased_sinc
     let with_it = source(&copied, false);
     let held = SimDisk::from_image(before.image());
     let _ = with_it.backup_to_storage(Arc::new(held.clone())).unwrap();
-    assert!(has_erased(&held) && held.image().len() == before.image().len());
+    assert!(has_erased(&held));
     let _ = log.erase_run("gone").unwrap();
     assert!(!has_erased(&store));
     let erased = source(&store, false);
@@ -334,6 +334,7 @@ fn a_writer_that_opens_a_copy_clears_what_a_backup_that_broke_off_left_in_it() {
 fn a_damaged_copy_is_refused_and_stays_as_it_is() {
     let (store, log, copy) = copied(3);
     fill(&log, "more", (4, 2));
+    let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
     let whole = copy.image();
     let manifest = 16 << 10;
     let harms: [(&str, Vec<u8>); 3] = [
