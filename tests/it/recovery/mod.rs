@@ -24,6 +24,5 @@ pub(crate) mod reopening;
 pub(crate) mod stated_floors;
 pub(crate) mod structures;
 pub(crate) mod trust;
-pub(crate) mod unread_after_kills;
 pub(crate) mod unread_sectors;
 pub(crate) mod unstated;
