@@ -126,14 +126,19 @@ impl Earlier {
 
 /// Builds a view. What does not check counts as damage if it is the same twice in a row: no writer
 /// repairs it, and in the second view the segment still counts, so that the bytes were its own.
+/// Without a view, the superblocks and the manifest must be the same, too.
 pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let mut before = None;
     for _ in 0..ATTEMPTS {
-        let built = build_once(disk, wanted, earlier, before.is_some());
+        let salvages = match &before {
+            Some(Err((_, owners))) => *owners == read_owners(disk)?,
+            _ => false,
+        };
+        let built = build_once(disk, wanted, earlier, salvages);
         let found = match &built {
             Ok(view) => Ok(view.oddities()),
             Err(error @ (Error::Corrupt(_) | Error::Truncated { .. })) => {
-                Err((error.to_string(), read_superblocks(disk)?))
+                Err((error.to_string(), read_owners(disk)?))
             }
             Err(_) => return built,
         };
@@ -309,6 +314,16 @@ fn read_superblocks(disk: &Disk) -> Result<Vec<u8>> {
     let mut both = disk.read_padded(SUPERBLOCK_AT, len)?;
     both.extend(disk.read_padded(SUPERBLOCK_AT + PAGE, len)?);
     Ok(both)
+}
+
+/// What says who owns which extent: the superblocks, and all records that they do not count.
+fn read_owners(disk: &Disk) -> Result<Vec<u8>> {
+    let (mut all, most) = (read_superblocks(disk)?, usize::try_from(disk.len()?));
+    let slots: Vec<_> = all.chunks(CHECKED_LEN + 4).map(Superblock::decode).collect();
+    for Superblock { manifest, .. } in slots.into_iter().flatten() {
+        all.extend(read_behind(disk, manifest, most.unwrap_or(usize::MAX))?);
+    }
+    Ok(all)
 }
 
 /// What an area has behind its last whole batch.
