@@ -88,8 +88,8 @@ pub enum Error {
         /// Who holds it, as far as the file tells.
         owner: Option<Owner>,
     },
-    /// This process has closed the store, and still holds views of the file, which keep its lock. The
-    /// caller should drop the records, payloads and traces of that store, and try again.
+    /// This process has closed the store, and still holds views of the file, which keep its lock.
+    /// The caller should drop the records, payloads and traces of that store, and try again.
     Locked {
         /// The path of the store.
         path: PathBuf,

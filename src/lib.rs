@@ -52,8 +52,8 @@
 //! the store: the file and its lock belong to the parent. Records that the parent handed out before
 //! the fork stay readable in the child. In the child, calls that would change the file return
 //! [`Error::Closed`], and dropping the store does nothing. Calls may block for ever, since a lock
-//! that another thread of the parent held at the fork stays locked in the child. (The engine notices
-//! forks through `pthread_atfork`, so it does not notice a bare `clone` system call.)
+//! that another thread of the parent held at the fork stays locked in the child. (The engine
+//! notices forks through `pthread_atfork`, so it does not notice a bare `clone` system call.)
 //!
 //! # Features
 //!

@@ -20,8 +20,8 @@ impl Options {
     /// Opens the store at `path`, and creates it if there is no file.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the store is already open, [`Error::Locked`] if this process has closed it
-    /// and still holds views of it; [`Error::NotAStore`], [`Error::Truncated`] or
+    /// [`Error::Busy`] if the store is already open, [`Error::Locked`] if this process has closed
+    /// it and still holds views of it; [`Error::NotAStore`], [`Error::Truncated`] or
     /// [`Error::UnsupportedVersion`] and the like if the file is not a usable store, which then was
     /// not changed. [`Error::NeedsFeature`] if the program lacks the codec of
     /// [`Options::compression`], and [`Error::InvalidArgument`] for a compression level that the
@@ -158,8 +158,8 @@ impl WeakRunLog {
     /// A handle of the store; `None` once the store is closed.
     ///
     /// If the store is being closed, this waits until closing has ended. After `None` this process
-    /// may open the file again, which fails with [`Error::Locked`] as long as the program holds views
-    /// of the file. An [`Observer`] of the store must not call this, but may ask
+    /// may open the file again, which fails with [`Error::Locked`] as long as the program holds
+    /// views of the file. An [`Observer`] of the store must not call this, but may ask
     /// [`WeakRunLog::is_open`].
     ///
     /// [`Observer`]: crate::Observer

@@ -440,8 +440,8 @@ impl RunLog {
     ///
     /// Records and payloads that the program holds stay readable. They, and traces, may be views of
     /// the file; the last view releases the lock of the file. [`Closed::live_views`] says how many
-    /// views live. Until they are dropped, opening the file returns [`Error::Locked`] in this process,
-    /// and [`Error::Busy`] in others.
+    /// views live. Until they are dropped, opening the file returns [`Error::Locked`] in this
+    /// process, and [`Error::Busy`] in others.
     ///
     /// If much was deleted since a compaction last came to its end, closing compacts some of it, so
     /// that programs which are too short for the background keep no dead space. It does if the

@@ -9,8 +9,8 @@ use crate::format::FrameHeader;
 use crate::format::codec::len_u32;
 
 /// Stored bytes: a view of the file where possible, otherwise a copy. Clones are cheap. The extent
-/// behind a view is not reused while the payload or a clone lives. The bytes stay readable after the
-/// store was closed, and the file stays locked until the last view is dropped; see
+/// behind a view is not reused while the payload or a clone lives. The bytes stay readable after
+/// the store was closed, and the file stays locked until the last view is dropped; see
 /// [`RunLog::close`](crate::RunLog::close). Payloads of records that were compressed together share
 /// one copy of all of them, about 128 KiB.
 #[derive(Clone)]
@@ -31,8 +31,8 @@ enum Owner {
     Copy(Arc<Vec<u8>>),
 }
 
-/// A segment whose bytes payloads show. The payloads of a trace share it, so that threads which read
-/// the same segment do not compete for the counter of one `Arc`.
+/// A segment whose bytes payloads show. The payloads of a trace share it, so that threads which
+/// read the same segment do not compete for the counter of one `Arc`.
 #[derive(Debug)]
 pub(crate) struct Source {
     segment: Arc<Segment>,

@@ -1,5 +1,5 @@
-//! The files that this process has closed while the program still holds views of them. The last view
-//! of a file releases its lock. Until then an attempt to open the file fails, and says why.
+//! The files that this process has closed while the program still holds views of them. The last
+//! view of a file releases its lock. Until then an attempt to open the file fails, and says why.
 
 use std::sync::Weak;
 

@@ -132,8 +132,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Closes the file. From then on each other method may fail. Views stay readable, and the last
-    /// one releases the writer lock. Returns how many views live. The caller has dropped all windows
-    /// for stores.
+    /// one releases the writer lock. Returns how many views live. The caller has dropped all
+    /// windows for stores.
     fn release(&self) -> usize {
         0
     }

@@ -140,8 +140,8 @@ impl CommitQueue {
     }
 
     /// Notes a successful sync that began after everything in front of `covered` was written, or a
-    /// failed one. Wakes the threads that this concerns. If the sync `led`, another thread leads from
-    /// now on. Returns whether tasks are ready to be woken.
+    /// failed one. Wakes the threads that this concerns. If the sync `led`, another thread leads
+    /// from now on. Returns whether tasks are ready to be woken.
     pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) -> bool {
         let mut state = self.state.lock();
         if let Some(covered) = covered {
