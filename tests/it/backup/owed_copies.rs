@@ -293,13 +293,6 @@ fn said_durable(whole: &[u8], damaged: &[u8]) -> u64 {
     said_by_frames(whole, damaged, block)
 }
 
-/// The position in front of which everything is durable, as a file says.
-pub(crate) fn said_durable_at(image: &[u8]) -> LogPosition {
-    let block = newest(&image[..EXTENTS_AT as usize]).map(|block| block.durable);
-    let said = frames(image).into_iter().map(|frame| frame.durable).chain(block);
-    said.max().unwrap_or_default()
-}
-
 /// The same by what frames say, and a position.
 fn said_by_frames(whole: &[u8], damaged: &[u8], also: Option<LogPosition>) -> u64 {
     let said = frames(damaged).into_iter().map(|frame| frame.durable).chain(also);
