@@ -21,7 +21,7 @@ use crate::format::codec::len_u32;
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, frame_len};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{DirectoryBuilder, FrameKind, LAST_WRITTEN};
+use crate::format::{DirectoryBuilder, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 
 /// An unsealed segment as recovery found it.
@@ -404,7 +404,6 @@ impl Walk<'_> {
         let mut kinds = self.frames.iter().map(|lexed| lexed.header.kind);
         let has_evictions = lists_evictions || kinds.any(|kind| kind == FrameKind::Evict);
         let listed = directory.as_ref().and_then(|found| found.last_run_no().ok()?);
-        let listed = listed.filter(|run_no| run_no.0 < LAST_WRITTEN);
         let at = SealedAt {
             end: self.end,
             seal: header.position.offset,
@@ -412,7 +411,7 @@ impl Walk<'_> {
             has_evictions,
             next_run_no: last.max(listed).map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))),
         };
-        let whole = directory.filter(|found| at.check(found).is_ok());
+        let whole = directory.filter(|found| found.check().is_ok());
         self.directory = whole.and_then(|found| DirectoryBuilder::of(&found).ok());
         self.sealed = Some(at);
         true

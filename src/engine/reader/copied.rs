@@ -306,7 +306,7 @@ impl Copied {
                 let header = &lexed.header;
                 let kind = header.kind == FrameKind::Seal;
                 kind && (header.extra, header.payload_crc) == (end, digest)
-                    && at.check(directory).is_ok()
+                    && directory.check().is_ok()
             }),
             _ => None,
         };

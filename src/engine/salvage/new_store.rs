@@ -130,7 +130,7 @@ impl NewStore<'_> {
                     return Ok(());
                 }
                 miss_records(report, name, next, record.seq);
-                next = Seq(record.seq.0 + 1);
+                next = Seq(record.seq.0.saturating_add(1));
                 report.records += 1;
                 report.bytes += record.payload().len() as u64;
                 writing.append(&record)
@@ -231,7 +231,7 @@ impl NewStore<'_> {
             let now = log.setup.now();
             let mut state = log.reader.open()?;
             for item in &mut items {
-                item.run_no = state.take_run_no()?;
+                item.run_no = state.take_run_no();
             }
             let end = log.place_evictions(&mut state, &items, now)?;
             log.finish(state, end, Durability::Process)

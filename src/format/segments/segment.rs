@@ -3,7 +3,7 @@
 use crate::error::Damage;
 use crate::format::codec::{Decoded, open_checked, put_checked, u32_at};
 use crate::format::frames::frame::SegmentKey;
-use crate::format::layout::{ExtentSize, check_numbers};
+use crate::format::layout::ExtentSize;
 use crate::types::{Lsn, RunNo, SegmentId};
 
 /// What headers begin with; the uuid of the store follows.
@@ -89,7 +89,6 @@ impl SegmentHeader {
         let extent_size = ExtentSize::read(&mut reader)?;
         let salt = reader.zeros(2)?.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
-        check_numbers([next_run_no.0, next_lsn.0])?;
         reader.zeros(4)?;
         let key = SegmentKey { id, salt };
         Ok(Self { uuid, key, purpose, extent_size, next_run_no, next_lsn })

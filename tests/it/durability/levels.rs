@@ -5,7 +5,7 @@
 
 use core::future::Future;
 use core::pin::{Pin, pin};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::task::{Context, Poll, Waker};
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Barrier};
@@ -14,10 +14,11 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use runlog::env::Environment;
+use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Allow, Batch, ContentType, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome,
-    RunLog, RunQuery, RunStatus, Seq, Ticket,
+    Allow, Batch, ContentType, Durability, Error, Expected, LogPosition, Metadata, NewRecord,
+    Options, Outcome, RunLog, RunQuery, RunStatus, Seq, Ticket,
 };
 use runlog_sim::{OpKind, SimDisk, Survivors};
 use tempfile::TempDir;
@@ -335,6 +336,59 @@ fn the_background_sync_makes_records_durable_without_being_asked() {
         let stats = log.stats().unwrap();
         assert_eq!(stats.durable, stats.end);
     }
+}
+
+#[test]
+fn the_bytes_that_are_not_durable_are_those_of_all_frames_from_there_to_the_end() {
+    let log = quiet().create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    log.sync().unwrap();
+    let mut end = log.stats().unwrap().end;
+    assert_eq!(log.stats().unwrap().undurable_bytes, 0);
+    let (mut appended, mut crossed) = (Vec::new(), false);
+    for _ in 0..250 {
+        let _ = run.append_record(&at(Durability::Process, &[b'x'; 900])).unwrap();
+        let stats = log.stats().unwrap();
+        if stats.end.segment != end.segment {
+            end = LogPosition { segment: stats.end.segment, offset: SEGMENT_HEADER_LEN };
+        }
+        appended.push((end, stats.end.offset - end.offset));
+        end = stats.end;
+        // A segment that is set aside takes a sync.
+        let behind = appended.iter().filter(|(start, _)| *start >= stats.durable);
+        let bytes: u64 = behind.map(|(_, len)| u64::from(*len)).sum();
+        assert_eq!(stats.undurable_bytes, bytes, "from {} to {}", stats.durable, stats.end);
+        crossed |= stats.durable.segment < stats.end.segment && bytes > 0;
+    }
+    assert!(crossed, "they are in several segments");
+    log.sync().unwrap();
+    assert_eq!(log.stats().unwrap().undurable_bytes, 0);
+}
+
+#[test]
+fn the_durable_position_is_never_ahead_of_the_end_beside_writers_and_syncs() {
+    let options = Options::new().extent_size(EXTENT).sync_interval(Some(Duration::from_millis(1)));
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in 0..2 {
+            let (log, stop) = (&log, &stop);
+            scope.spawn(move || {
+                let run = log.start_run("agent", &format!("run-{writer}"), ()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let level = Durability::Disk;
+                    let _ = run.append_record(&NewRecord::new(b"x").durability(level)).unwrap();
+                }
+            });
+        }
+        for _ in 0..2000 {
+            let stats = log.stats().unwrap();
+            assert!(stats.durable <= stats.end, "{} of {}", stats.durable, stats.end);
+            let is_durable = stats.durable == stats.end;
+            assert!(!is_durable || stats.undurable_bytes == 0, "{}", stats.undurable_bytes);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
