@@ -12,7 +12,7 @@ use crate::format::codec::Decoded;
 use crate::format::frames::frame::{FrameCheck, SegmentKey};
 use crate::format::map::header::{HeaderFault, StaticHeader};
 use crate::format::map::manifest::{Extents, MAX_AREA_LEN, Use, read_area};
-use crate::format::map::superblock::{FLAG_COPY, Superblock};
+use crate::format::map::superblock::Superblock;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::types::{LogPosition, RunNo};
@@ -44,8 +44,6 @@ pub(crate) struct Located {
     pub(crate) unread: Vec<Range<u64>>,
     /// The durable position, by the superblocks.
     pub(crate) durable: LogPosition,
-    /// Whether frames state it too. The frames of a copy state that of the store.
-    pub(crate) by_frames: bool,
     /// The store gave no run this number or a larger one, by the superblocks.
     pub(crate) next_run_no: RunNo,
     pub(crate) damaged: Vec<Corruption>,
@@ -72,7 +70,6 @@ pub(crate) fn locate(source: Arc<SkipUnreadable>) -> Result<Located> {
         has_manifest: false,
         unread: Vec::new(),
         durable: slots.iter().map(|block| block.durable).max().unwrap_or_default(),
-        by_frames: newest.is_none_or(|block| block.flags & FLAG_COPY == 0),
         next_run_no: slots.iter().map(|block| block.next_run_no).max().unwrap_or_default(),
         damaged,
         disk,

@@ -141,7 +141,7 @@ impl Scan {
         let end = found.end.or(seal.map(|seal| seal.header.position.offset));
         let frames = frames_below(&items, end.unwrap_or(u32::MAX));
         let is_log = found.purpose == Purpose::Log;
-        if is_log && located.by_frames {
+        if is_log {
             let stated = frames.iter().map(|lexed| lexed.header.durable).max();
             self.floor = self.floor.max(stated.unwrap_or_default());
         }
