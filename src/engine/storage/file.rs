@@ -26,16 +26,11 @@ use crate::engine::storage::leftover;
 use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
-use crate::engine::storage::system::{
-    forget_cached, read_past_cache, release_space, reserve_space,
-};
+use crate::engine::storage::system::{release_space, reserve_space};
 use crate::error::{Error, IoAction, Result};
 
 /// How often opening starts again if the path comes to name another file meanwhile.
 const OPEN_ATTEMPTS: usize = 16;
-
-/// The most that the page cache keeps as one piece.
-const CACHED_TOGETHER: u64 = 2 << 20;
 
 /// One store in a file of the file system.
 #[derive(Debug)]
@@ -180,6 +175,7 @@ impl Storage for FileStorage {
         self.handle()?.file.read_exact_at(buf, offset)
     }
 
+<<<<<<< HEAD
     fn read_anew(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let handle = self.handle()?;
         let file = &handle.file;
@@ -192,6 +188,8 @@ impl Storage for FileStorage {
         file.read_exact_at(buf, offset)
     }
 
+=======
+>>>>>>> main
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let handle = self.writable()?;
         let end = end_of(offset, data.len() as u64)?;

@@ -391,6 +391,7 @@ fn what_a_window_lets_go_of_is_there_all_the_same() {
         assert_eq!(read[at..at + 8], wanted, "{at}");
     }
 }
+<<<<<<< HEAD
 
 /// The bytes that this thread has read from devices, if the system counts them.
 fn read_from_devices() -> Option<u64> {
@@ -425,3 +426,5 @@ fn a_system_that_cannot_pass_the_cache_is_told_from_a_device_that_does_not_answe
     assert!(unable.iter().all(is_unable));
     assert!(![5, 116, 107, 112].map(io::Error::from_raw_os_error).iter().any(is_unable));
 }
+=======
+>>>>>>> main
