@@ -175,21 +175,6 @@ impl Storage for FileStorage {
         self.handle()?.file.read_exact_at(buf, offset)
     }
 
-<<<<<<< HEAD
-    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let handle = self.handle()?;
-        let file = &handle.file;
-        if let Some(read) = read_past_cache(file, offset, buf) {
-            return read;
-        }
-        let start = offset - offset % CACHED_TOGETHER;
-        let len = (offset - start).saturating_add(buf.len() as u64);
-        let _ = forget_cached(file, start, len.next_multiple_of(CACHED_TOGETHER));
-        file.read_exact_at(buf, offset)
-    }
-
-=======
->>>>>>> main
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let handle = self.writable()?;
         let end = end_of(offset, data.len() as u64)?;
