@@ -166,7 +166,7 @@ pub use engine::storage::disk::IoCounters;
 pub use engine::values::new_record::NewRecord;
 pub use engine::values::pages::{Adopted, Cursor, Deleted, Erased, HeldRun, RunPage};
 pub use engine::values::query::RunQuery;
-pub use engine::values::report::{IndexRecovery, RecoveryReport, TornTail};
+pub use engine::values::report::{IndexRecovery, RecoveryReport};
 pub use engine::values::summary::RunSummary;
 pub use engine::values::usage::{AgentUsage, Taken, Usage};
 pub use engine::values::{Allow, Metadata, Outcome, RunMetadata, RunOutcome};

@@ -57,8 +57,6 @@ pub(crate) enum Mark {
     Erased = 4,
     /// Its whole extent was allocated since the store was opened.
     Allocated = 8,
-    /// Recovery found more in front of its end than its directory will list.
-    Hiding = 16,
 }
 
 /// A checked directory.
@@ -468,6 +466,12 @@ impl Segment {
     /// All bytes of the extent up to [`Segment::bytes_end`], with zeros behind the end of the file.
     pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
         self.read_up_to(self.bytes_end())
+    }
+
+    /// A copy of the whole extent, which may be written back.
+    pub(crate) fn read_unsealed(&self) -> Result<Vec<u8>> {
+        let len = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
+        self.disk.read_data(self.at, len, self.at + self.data_end() as u64)
     }
 
     /// The first bytes of the extent, with zeros behind the end of the file.
