@@ -41,7 +41,10 @@ impl Error {
 
     /// Whether stored bytes are damaged.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt(_) | Self::Damaged(_) | Self::Truncated { .. } | Self::CopyHasMore { .. })
+        matches!(
+            self,
+            Self::Corrupt(_) | Self::Damaged(_) | Self::Truncated { .. } | Self::CopyHasMore { .. }
+        )
     }
 
     /// Whether the store needs `salvage` before it can be opened for writing.
@@ -252,10 +255,7 @@ mod tests {
             (Error::NeedsFeature { feature: "zstd" }, &["unsupported"]),
             (Error::Busy { path: path(), owner: None }, &["busy"]),
             (Error::Corrupt(Corruption::new(Place::Header, damage)), &["corruption"]),
-            (
-                Error::Damaged(Corruption::new(Place::Header, damage)),
-                &["corruption", "damaged"],
-            ),
+            (Error::Damaged(Corruption::new(Place::Header, damage)), &["corruption", "damaged"]),
             (Error::CopyHasMore { at: LogPosition::default() }, &["corruption"]),
             (Error::Poisoned, &["poisoned"]),
             (Error::Closed, &["closed"]),

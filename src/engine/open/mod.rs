@@ -39,7 +39,7 @@ use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::evictions::{evictions, has_evictions};
+use crate::engine::state::evictions::evictions;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::state::tail::Tail;

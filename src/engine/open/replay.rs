@@ -156,7 +156,8 @@ pub(crate) fn recover_log(
         log.segments.push(recovered);
     }
     let last = log.segments.last();
-    let is_torn = last.is_some_and(Recovered::is_torn) || log.behind.iter().any(|(_, blank)| !blank);
+    let is_torn =
+        last.is_some_and(Recovered::is_torn) || log.behind.iter().any(|(_, blank)| !blank);
     report.torn = last.filter(|_| is_torn).map(|last| last.segment.position(last.end));
     Ok(log)
 }
@@ -200,7 +201,8 @@ fn recover_segment(
     }
     // A batch in front of the floor is whole.
     let is_open = |lexed: &mut Lexed| {
-        lexed.header.flags & FLAG_BATCH != 0 && segment.position(lexed.header.position.offset) >= log.floor
+        lexed.header.flags & FLAG_BATCH != 0
+            && segment.position(lexed.header.position.offset) >= log.floor
     };
     while seal.is_none()
         && let Some(last) = frames.pop_if(is_open)

@@ -141,14 +141,14 @@ impl Target {
         let Some(earlier) = self.earlier else { return Ok(Owed::default()) };
         let (block, report) = (source.superblock()?, source.report());
         let went_on = block.salvage != earlier.salvage;
-        let segments = went_on || report.salvaged;
+        let segments = went_on;
         if block.flags & FLAG_COPY != 0 {
             return Ok(Owed { segments, ..Owed::default() });
         }
         // What a reader leaves out that is not durable may be in the copy.
         let wants_all = source.wants_all();
-        let all = wants_all && source.boot() == Some(earlier.boot);
-        let has_lost = went_on || report.has_lost();
+        let all = false;
+        let has_lost = went_on || !report.damaged.is_empty();
         let went_on = wants_all && went_on;
         let has_lost = wants_all && has_lost;
         Ok(Owed { by_store: true, all, floor: earlier.floor, segments, has_lost, went_on })

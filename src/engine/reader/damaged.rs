@@ -44,10 +44,10 @@ impl Damaged {
         }
         let is_damaged =
             |place: fn(&Place) -> bool| report.damaged.iter().any(|damage| place(&damage.place));
-        if report.salvaged || is_damaged(|place| matches!(place, Place::Manifest { .. })) {
+        if is_damaged(|place| matches!(place, Place::Manifest { .. })) {
             ranges.push(manifest.offset..manifest.offset.saturating_add(manifest.len));
         }
-        if report.salvaged || is_damaged(|place| matches!(place, Place::Header)) {
+        if is_damaged(|place| matches!(place, Place::Header)) {
             ranges.push(0..PAGE);
         }
         // Segments that the view has nothing of: their headers, or what is behind the end.
@@ -85,7 +85,7 @@ impl Damaged {
         let file_len = disk.len()?;
         let check = |range: Range<u64>| Ok((range.clone(), check_of(disk, file_len, &range)?));
         let ranges = ranges.into_iter().map(check).collect::<Result<_>>()?;
-        let len = report.salvaged.then_some(file_len);
+        let len = None;
         Ok(Self { ranges, len })
     }
 

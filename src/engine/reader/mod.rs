@@ -117,7 +117,7 @@ impl Replica {
         file: Option<(Arc<FileStorage>, PathBuf)>,
         (durable_only, map_bytes): (bool, usize),
     ) -> Result<Self> {
-        let wanted = Wanted { boot: options.environment.boot(), durable_only, map_bytes };
+        let wanted = Wanted { durable_only, map_bytes };
         let view = build(&disk, wanted, &Earlier::default())?;
         let monitor = Arc::new(Monitor::new(&options));
         let (uuid, extent_size) = (view.uuid, view.extent_size);
@@ -223,14 +223,6 @@ impl Replica {
     /// Everything in front of it was durable, by what was read.
     fn floor(&self) -> LogPosition {
         self.current.lock().floor
-    }
-
-    /// The boot of this machine, if it is known and a process has had the store open for writing
-    /// in it.
-    fn boot(&self) -> Option<[u8; 16]> {
-        let boot = self.wanted.boot;
-        let is_known = boot != [0; 16] && boot == self.current.lock().superblock.boot_id;
-        is_known.then_some(boot)
     }
 
     /// What recovery would find.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, read_base, read_slots};
+use crate::engine::open::front_matter::{Base, read_base, read_slots};
 use crate::engine::open::{check_length, segments};
 use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::Replica;
@@ -15,7 +15,7 @@ use crate::engine::state::scan::{Item, Lexed, frames_below, lex};
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Damage, Error, Owner, Place, Result};
+use crate::error::{Corruption, Error, Owner, Result};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::header::StaticHeader;
 use crate::format::map::manifest::{
@@ -147,7 +147,7 @@ impl Earlier {
             block.flags & (FLAG_CLEAN | FLAG_COPY) == FLAG_CLEAN && block.boot_id == self.boot;
         let is_used =
             last.is_some_and(|last| last.0.saturating_add(NUMBERS_AHEAD) >= self.promised.0);
-        Ok(is_same && is_used && (is_closed || source.boot() == Some(self.boot)))
+        Ok(is_same && is_used && is_closed)
     }
 }
 
@@ -188,11 +188,11 @@ impl Target {
     pub(super) fn open(source: &Replica, storage: Arc<dyn Storage>) -> Result<Option<Self>> {
         let disk = Disk::new(storage);
         let mut report = RecoveryReport::default();
-        let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-        let access = Access { to_write: true, salvages: &refuse };
-        let base = match read_base(&disk, &mut report, access) {
+        let base = match read_base(&disk, &mut report, true) {
             Ok(base) => base,
-            Err(error @ (Error::Io { .. } | Error::Corrupt(_))) => return Err(error),
+            Err(error @ (Error::Io { .. } | Error::Corrupt(_) | Error::Damaged(_))) => {
+                return Err(error);
+            }
             Err(_) => return Ok(None),
         };
         let is_copy = base.superblock.flags & FLAG_COPY != 0;
@@ -205,11 +205,12 @@ impl Target {
         check_length(&disk, &base, &known)?;
         let slots = read_slots(&disk, &mut report)?;
         let next = slots.iter().map(|block| block.next_segment).min();
-        let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
+        let mut target =
+            Self::of(disk, base.superblock, (base.extents.clone(), base.manifest, base.next));
         let has_damage = !report.damaged.is_empty();
         target.allocator.freed = target.may_have_bytes(has_damage)?;
         target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
-        target.write_front_again(base.is_ahead, base.rewrite)?;
+        target.write_front_again(&base)?;
         let Superblock { durable, next_lsn: promised, boot_id: boot, salvage, .. } =
             target.allocator.superblock;
         let extents = target.allocator.manifest.extents().clone();
@@ -270,10 +271,13 @@ impl Target {
 
     /// Writes what is in front of the extents again: a sync of an earlier backup may have failed
     /// (O19), also that of the first one, which wrote all of it.
-    fn write_front_again(&mut self, is_ahead: bool, rewrite: bool) -> Result<()> {
+    fn write_front_again(&mut self, base: &Base) -> Result<()> {
         self.disk.write_again(0..EXTENTS_AT)?;
-        self.allocator.write_again(is_ahead)?;
-        if rewrite {
+        self.allocator.write_again(&base.uncounted)?;
+        if base.is_ahead {
+            self.allocator.write_superblock(|_| ())?;
+        }
+        if base.rewrite {
             self.allocator.manifest.distrust_area();
         }
         Ok(())

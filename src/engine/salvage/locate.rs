@@ -5,7 +5,7 @@ use core::ops::Range;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, Base, identify, read_base, read_slots};
+use crate::engine::open::front_matter::{Base, identify, read_base, read_slots};
 use crate::engine::salvage::around::Around;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
@@ -82,14 +82,14 @@ pub(crate) struct Located {
 /// shows that the file was a store, and [`Error::Truncated`].
 pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
     let mut report = RecoveryReport::default();
-    let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-    let access = Access { to_write: false, salvages: &refuse };
+    let refuse =
+        || -> Result<Base> { Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing)) };
     let disk = Disk::without_views(Arc::<Around>::clone(around));
-    let mut base = read_base(plain, &mut report, access);
+    let mut base = read_base(plain, &mut report, false);
     if matches!(base, Err(Error::Io { .. })) {
         report = RecoveryReport::default();
-        base = read_base(&disk, &mut report, access);
-        if base.as_ref().is_ok_and(|base| may_be_old(base, around, &report)) {
+        base = read_base(&disk, &mut report, false);
+        if base.as_ref().is_ok_and(|base| may_be_old(base, around)) {
             base = refuse().and(base);
         }
     }
@@ -125,7 +125,7 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
             located.lost = cut_off.map(|extent| located.range_of(extent)).collect();
             Ok(located)
         }
-        Err(Error::Corrupt(_) | Error::NotAStore { .. }) => {
+        Err(Error::Damaged(_) | Error::Corrupt(_) | Error::NotAStore { .. }) => {
             without_manifest(disk, around, report.damaged)
         }
         Err(error) => Err(error),
@@ -134,11 +134,11 @@ pub(crate) fn locate(plain: &Disk, around: &Arc<Around>) -> Result<Located> {
 
 /// Whether a newer manifest may be in what could not be read: its last records, or the head of an
 /// extent with a segment of which they tell.
-fn may_be_old(base: &Base, around: &Around, report: &RecoveryReport) -> bool {
+fn may_be_old(base: &Base, around: &Around) -> bool {
     let is_unread = |range| !around.unread_in(&range).is_empty();
     let ManifestAt { offset, len, .. } = base.manifest;
     is_unread(offset..offset.saturating_add(len))
-        || (base.is_doubtful(report) && is_unread(EXTENTS_AT..u64::MAX))
+        || ((base.lacks_slot || !base.behind.is_empty()) && is_unread(EXTENTS_AT..u64::MAX))
 }
 
 /// Looks for the segments in all extents.

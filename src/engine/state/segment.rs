@@ -15,7 +15,7 @@ use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::{Disk, LentRange};
 use crate::engine::storage::mmap_read::Room;
 use crate::engine::storage::{Region, prefetch};
-use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
+use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::frames::frame::FRAME_HEADER_LEN;
 use crate::format::map::manifest::{Change, SealedAt};
@@ -282,11 +282,6 @@ impl Segment {
         let bytes = self.disk.read_padded(self.at, SEGMENT_HEADER_LEN as usize)?;
         let header = SegmentHeader::decode(&bytes).map_err(odd)?;
         if header.key == self.key { Ok(header) } else { Err(odd(Damage::Misplaced)) }
-    }
-
-    /// Whether the segment's own header is there and whole.
-    pub(crate) fn has_header(&self) -> Result<bool> {
-        Ok(unless_damaged(self.header())?.is_some())
     }
 
     /// The header of the frame at `offset`, checked.

@@ -89,7 +89,11 @@ impl Log {
     }
 
     /// A segment with space and a header, of which the manifest does not know yet.
-    pub(crate) fn prepare_segment(&self, id: SegmentId, next: (RunNo, Lsn)) -> Result<Arc<Segment>> {
+    pub(crate) fn prepare_segment(
+        &self,
+        id: SegmentId,
+        next: (RunNo, Lsn),
+    ) -> Result<Arc<Segment>> {
         let mut allocator = self.space.allocator.lock();
         let extents = self.space.prepare_extents(&mut allocator, 1)?;
         let extent = extents.first().copied().ok_or(Error::Poisoned)?;

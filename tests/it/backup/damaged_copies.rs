@@ -632,45 +632,6 @@ fn no_number_is_twice_in_a_copy_that_was_made_while_nothing_was_written() {
 }
 
 #[test]
-fn a_copy_keeps_a_segment_that_a_store_without_manifest_does_not_have() {
-    let (storage, log) = of_one_segment(200);
-    log.close().unwrap();
-    let copy = Arc::new(MemoryStorage::new());
-    let _ = back_up(&storage.to_bytes(), &copy);
-    let mut image = storage.to_bytes();
-    image[MANIFEST_AT as usize..EXTENTS_AT as usize + 64].fill(0x55);
-    let store = Arc::new(MemoryStorage::from_bytes(image));
-    assert!(has_more(open(&store).backup_to_storage(copy.clone())));
-    assert_eq!(sound(&open(&copy)).len(), 200);
-    // A writer makes another manifest, of what it finds, and goes on.
-    let log = small().open_storage(store.clone()).unwrap();
-    let run = log.start_run("agent", "more", ()).unwrap();
-    run.append(b"more").unwrap();
-    assert!(log.recovery_report().salvaged);
-    assert!(has_more(open(&store).backup_to_storage(copy.clone())));
-    log.close().unwrap();
-    assert!(has_more(open(&store).backup_to_storage(copy.clone())));
-    assert_eq!(sound(&open(&copy)).len(), 200);
-    // A copy that is made from then on is extended as ever, and so is a copy of it.
-    let (other, third) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryStorage::new()));
-    let left = sound(&open(&store)).len();
-    for number in 0..3 {
-        let log = small().open_storage(store.clone()).unwrap();
-        let run = log.start_run("agent", &format!("later-{number}"), ()).unwrap();
-        run.append(b"later").unwrap();
-        if number == 2 {
-            let _ = run.end(&Outcome::completed()).unwrap();
-            let _ = log.delete_run("later-2").unwrap();
-            let _ = log.compact().unwrap();
-        }
-        log.close().unwrap();
-        let _ = open(&store).backup_to_storage(other.clone()).unwrap();
-        let _ = open(&other).backup_to_storage(third.clone()).unwrap();
-        assert_eq!(sound(&open(&third)).len(), left + (number + 1).min(2));
-    }
-}
-
-#[test]
 fn a_copy_becomes_shorter_with_a_reader_of_what_is_durable_and_a_copy_of_it_too() {
     let disk = Arc::new(SimDisk::new());
     let log = small().create_storage(disk.clone()).unwrap();

@@ -484,9 +484,8 @@ fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     let log = options.open_storage(storage.clone()).unwrap();
     let report = log.recovery_report();
     let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
-    let torn: Vec<_> = report.torn.iter().map(|torn| (torn.at, torn.orphans)).collect();
-    assert_eq!(torn, [(at, 2)]);
-    assert!(!report.clean && !report.same_boot && report.damaged.is_empty(), "{report}");
+    assert_eq!(report.torn, Some(at));
+    assert!(!report.clean && report.damaged.is_empty(), "{report}");
     let expected = [Some(b"kept".to_vec()), Some(b"synced".to_vec())];
     assert_eq!(told_by(&log, "torn"), expected);
     assert_eq!(log.writer("torn").unwrap().append(b"after").unwrap().seq, Seq(2));
@@ -496,23 +495,6 @@ fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     assert_eq!(told_by(&log, "torn")[..2], expected);
     assert_eq!(told_by(&log, "torn")[2..], [Some(b"after".to_vec())]);
     assert!(log.verify().unwrap().is_clean());
-}
-
-#[test]
-fn the_golden_store_that_a_kill_tore_loses_the_torn_record_only() {
-    let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
-    let mut environment = Environment::system();
-    environment.boot_id = Some(BOOT);
-    let options = Options::new().background(false).environment(environment);
-    let log = options.open_storage(storage).unwrap();
-    let report = log.recovery_report();
-    assert!(report.same_boot && report.torn.is_empty(), "{report}");
-    let damaged: Vec<_> = report.damaged.iter().map(|damage| (damage.place, damage.seq)).collect();
-    let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
-    assert_eq!(damaged, [(Place::Frame(at), Some(Seq(2)))]);
-    let text = |text: &str| Some(text.as_bytes().to_vec());
-    let expected = [text("kept"), text("synced"), None, text("behind"), text("last")];
-    assert_eq!(told_by(&log, "torn"), expected);
 }
 
 #[test]

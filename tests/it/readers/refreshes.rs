@@ -129,7 +129,7 @@ fn a_torn_end_of_the_log_is_news_once() {
     let storage = Counting::holding(bytes);
     let reader = after_a_restart().open_storage(storage.clone()).unwrap();
     let report = reader.recovery_report();
-    assert_eq!(report.torn.len(), 1, "{report}");
+    assert!(report.torn.is_some(), "{report}");
     assert_eq!(reader.run("run").unwrap().records, 70);
     stays_as_it_is(&storage, &reader, (3, DAMAGED), "torn");
     // What is behind it is looked at again once it is another.

@@ -413,7 +413,7 @@ struct Answer {
 impl Answer {
     fn of_reader(reader: &Reader, who: &'static str) -> Self {
         let report = reader.recovery_report();
-        let tells = !report.damaged.is_empty() || report.salvaged;
+        let tells = !report.damaged.is_empty();
         let said = Said::by(reader);
         let end = reader.stats().ok().map(|stats| stats.end);
         Self { who, said, tells, doubts: tells, end, is_renumbered: false }
@@ -693,7 +693,7 @@ impl Story {
         let (_gate, log) = open(&disk, &machine).map_err(|error| format!("{who}: {error}"))?;
         log.checkpoint().map_err(|error| format!("{who}: {error}"))?;
         let report = log.recovery_report();
-        let tells = !report.damaged.is_empty() || report.salvaged || read.tells;
+        let tells = !report.damaged.is_empty() || read.tells;
         let said = Said::by(&log);
         let answer =
             Answer { who, said, tells, doubts: tells, end: read.end, is_renumbered: false };
@@ -720,7 +720,7 @@ impl Story {
             background_work();
         }
         let report = log.recovery_report();
-        let tells = !report.damaged.is_empty() || report.salvaged;
+        let tells = !report.damaged.is_empty();
         let end = read.end;
         let said = Said::by(&log);
         let answer = Answer { who, said, tells, doubts: tells, end, is_renumbered: false };

@@ -173,7 +173,7 @@ impl Watch<'_> {
     /// an operation that stands still looks like damage.
     fn check_report(&self, reader: &Reader) -> Result<(), String> {
         let report = reader.recovery_report();
-        let is_whole = report.damaged.is_empty() && !report.salvaged;
+        let is_whole = report.damaged.is_empty();
         if is_whole || self.scene.at().1 { Ok(()) } else { Err(format!("damage: {report}")) }
     }
 
