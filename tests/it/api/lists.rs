@@ -17,7 +17,7 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SplitMix64};
 
-use crate::support::settings::scale;
+use runlog_sim::settings::scale;
 
 const EXTENT: u64 = 64 << 10;
 

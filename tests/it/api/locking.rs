@@ -10,7 +10,7 @@ use std::sync::Barrier;
 
 use runlog::{Error, Options, Result, RunLog};
 
-use crate::support::settings::{child, child_arguments};
+use runlog_sim::settings::{child, child_arguments};
 
 fn options() -> Options {
     Options::new().extent_size(64 << 10)

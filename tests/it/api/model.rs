@@ -17,7 +17,7 @@
 use runlog_sim::SplitMix64;
 
 use self::session::{Session, Tally};
-use crate::support::settings::{replayed, scale, seed};
+use runlog_sim::settings::{replayed, scale, seed};
 
 mod policy;
 mod session;

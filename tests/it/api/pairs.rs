@@ -33,7 +33,7 @@ use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
 use crate::support::background::Background;
 use crate::support::callout::{Points, beside};
-use crate::support::settings::{replay, scale, seed, stride};
+use runlog_sim::settings::{replay, scale, seed, stride};
 
 /// One pair of so many is tried by default; CI asks for more.
 const STRIDE: u64 = 37;

@@ -20,7 +20,7 @@ use runlog::{
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
 
-use crate::support::settings::{child, child_arguments, scale};
+use runlog_sim::settings::{child, child_arguments, scale};
 
 /// Agents of the large stores.
 const AGENTS: u64 = 50;

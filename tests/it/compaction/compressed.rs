@@ -19,7 +19,7 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
-use crate::support::settings;
+use runlog_sim::settings;
 
 const EXTENT: u64 = 64 << 10;
 const ZSTD: Compression = Compression::Zstd { level: 3 };

@@ -20,8 +20,8 @@ use runlog_sim::{Fault, OpKind, SimDisk, Survivors};
 use crate::support::background::Background;
 use crate::support::cuts::check_whole;
 use crate::support::model::Model;
-use crate::support::settings::{self, replay};
 use crate::support::world::{Machine, World};
+use runlog_sim::settings::{self, replay};
 
 const KINDS: [OpKind; 7] = [
     OpKind::Read,

@@ -21,7 +21,7 @@ use runlog::storage::MemoryStorage;
 use runlog::{Activity, Options, RunLog};
 use runlog_sim::SplitMix64;
 
-use crate::support::settings::{child, child_arguments, scale, seed};
+use runlog_sim::settings::{child, child_arguments, scale, seed};
 
 use self::model::Model;
 use self::script::{Message, Op, Stall};

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use runlog::{NewRecord, Options, Outcome, Retention, RunLog, RunQuery};
 
-use crate::support::settings::{child_arguments, with_arguments};
+use runlog_sim::settings::{child_arguments, with_arguments};
 
 const EXTENT: u64 = 64 << 10;
 const PAGE: usize = 4096;

@@ -26,7 +26,7 @@ use runlog::{
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
 
-use crate::support::settings::scale;
+use runlog_sim::settings::scale;
 
 const WRITERS: u64 = 2;
 const READERS: u64 = 3;

@@ -30,7 +30,7 @@ use runlog::{
     RunRef, RunWriter,
 };
 
-use crate::support::settings::{child, child_arguments, scale};
+use runlog_sim::settings::{child, child_arguments, scale};
 use script::{Board, LANES, Noise, RunKey, Step, Told, agent, kept, per_step};
 
 /// How long the readers read.

@@ -11,7 +11,6 @@
 //! - [`frames`]: stores without an index, and where the frames of a file are.
 //! - [`background`]: the steps of the background work, run when a test says so.
 //! - [`scene`]: a recorded file as another process sees it while its writer is at work.
-//! - [`settings`]: the environment variables of the tests.
 //! - [`told`]: an observer that keeps its calls.
 //! - [`callout`]: two operations next to each other, at the points where one calls out.
 //! - [`campaign`]: very many crashes, distributed over threads.
@@ -34,7 +33,6 @@ pub(crate) mod mounted;
 pub(crate) mod reads;
 pub(crate) mod refused;
 pub(crate) mod scene;
-pub(crate) mod settings;
 pub(crate) mod told;
 pub(crate) mod wide;
 pub(crate) mod world;

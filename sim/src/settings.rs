@@ -1,4 +1,4 @@
-//! The environment variables of these tests.
+//! The environment variables of the tests that use this crate.
 //!
 //! - `RUNLOG_SCALE`: the scale of campaigns in percent of that of CI. Without it a campaign has the
 //!   scale of a plain `cargo test`.
@@ -13,12 +13,12 @@ use std::process::Command;
 const SEPARATOR: char = '\u{1f}';
 
 /// How many cases a campaign makes: `plain` without `RUNLOG_SCALE`, else the percentage of `ci`.
-pub(crate) fn scale(plain: u64, ci: u64) -> u64 {
+pub fn scale(plain: u64, ci: u64) -> u64 {
     percentage().map_or(plain, |percent| (ci * percent / 100).max(1))
 }
 
 /// The distance of two cases of a campaign that takes each of so many.
-pub(crate) fn stride(plain: u64, ci: u64) -> u64 {
+pub fn stride(plain: u64, ci: u64) -> u64 {
     percentage().map_or(plain, |percent| (ci * 100 / percent).max(1))
 }
 
@@ -27,22 +27,22 @@ fn percentage() -> Option<u64> {
 }
 
 /// The seed of a campaign.
-pub(crate) fn seed(default: u64) -> u64 {
+pub fn seed(default: u64) -> u64 {
     number("RUNLOG_SEED").unwrap_or(default)
 }
 
 /// The case that a campaign repeats, as text.
-pub(crate) fn replay() -> Option<String> {
+pub fn replay() -> Option<String> {
     std::env::var("RUNLOG_REPLAY").ok()
 }
 
 /// The same of a campaign whose cases have numbers.
-pub(crate) fn replayed() -> Option<u64> {
+pub fn replayed() -> Option<u64> {
     number("RUNLOG_REPLAY")
 }
 
 /// Whether golden files are written anew.
-pub(crate) fn blesses() -> bool {
+pub fn blesses() -> bool {
     std::env::var_os("RUNLOG_BLESS").is_some()
 }
 
@@ -53,7 +53,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// The command that runs one test, `name`, in a process of its own. The test finds `arguments` by
 /// [`child_arguments`].
-pub(crate) fn child(name: &str, arguments: &[&str]) -> Command {
+pub fn child(name: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
     with_arguments(&mut command, arguments);
@@ -61,12 +61,12 @@ pub(crate) fn child(name: &str, arguments: &[&str]) -> Command {
 }
 
 /// Gives a command that runs one test its arguments.
-pub(crate) fn with_arguments<'a>(command: &'a mut Command, arguments: &[&str]) -> &'a mut Command {
+pub fn with_arguments<'a>(command: &'a mut Command, arguments: &[&str]) -> &'a mut Command {
     command.env("RUNLOG_CHILD", arguments.join(&SEPARATOR.to_string()))
 }
 
 /// The arguments of this process, if a test started it.
-pub(crate) fn child_arguments() -> Option<Vec<String>> {
+pub fn child_arguments() -> Option<Vec<String>> {
     let text = std::env::var("RUNLOG_CHILD").ok()?;
     Some(text.split(SEPARATOR).map(str::to_owned).collect())
 }
