@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runlog::{Compression, Corruption, Damage, Error, Place as Damaged, SpaceReturn, TailWriter};
+use runlog::{Compression, Error, SpaceReturn, TailWriter};
 use runlog_sim::{Fault, OpKind, SimDisk, SimEntropy, SplitMix64, Survivors};
 
 use crate::support::background::Background;
@@ -203,7 +203,6 @@ impl Story {
             place,
             least: 0,
             must_be_cut: false,
-            outlived: None,
             fills: false,
             refusals: 0,
             keeps,

@@ -180,5 +180,3 @@ pub(crate) fn compare(one: &Said, other: &Said, added: &[String]) -> Result<(), 
     }
     Ok(())
 }
-
-/// A process that begins to read.

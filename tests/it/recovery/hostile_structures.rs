@@ -277,16 +277,6 @@ fn a_block_whose_sequences_pass_the_last_one_there_can_be_is_a_damaged_frame() {
     }
 }
 
-/// The manifest states where an output ends as its SEAL frame says, or as its frames do.
-#[test]
-fn an_output_that_ends_behind_itself_makes_no_opening_but_the_first_salvage_the_manifest() {
-    for end in [u32::MAX, 1 << 16, 63 << 10, 0] {
-        for stretches in [false, true] {
-            assert!(structures::open_each_without_manifest(end, stretches) > 0);
-        }
-    }
-}
-
 /// Numbers that no run is given, behind those that any directory says.
 #[test]
 fn a_run_with_a_number_that_no_run_is_given_keeps_its_records_and_moves_when_it_goes_on() {

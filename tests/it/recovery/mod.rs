@@ -3,7 +3,6 @@
 pub(crate) mod agreeing;
 pub(crate) mod bit_flips;
 pub(crate) mod damaged_blocks;
-pub(crate) mod damaged_once;
 pub(crate) mod damaged_ranges;
 pub(crate) mod doubled_names;
 pub(crate) mod four_answers;

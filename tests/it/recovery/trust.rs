@@ -1,3 +1,226 @@
+//! What opening trusts: a store that is damaged in front of its extents answers as before or
+//! reports its losses, and later additions stay readable.
+
+use std::sync::Arc;
+
+use runlog::format::map::manifest::{
+    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
+};
+use runlog::format::map::superblock::Superblock;
+use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, LAST_WRITTEN, NUMBERS_END};
+use runlog::storage::{MemoryStorage, Storage};
+use runlog::{
+    Allow, Epoch, Error, ExtentNo, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, RunQuery,
+    RunStatus, SegmentId,
+};
+use runlog_sim::SimDisk;
+
+use crate::support::cuts::{check_whole, open};
+use crate::support::world::{EXTENT, Machine, World};
+
+const PAGE: usize = 4096;
+
+/// The two superblocks of a file.
+fn slots(image: &[u8]) -> [Result<Superblock, runlog::Damage>; 2] {
+    [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]))
+}
+
+/// Opens a copy of what a killed process would leave now, changed by `damage`, and compares all of
+/// it with the model.
+fn check_damaged(world: &World, machine: &Machine, damage: impl Fn(&mut Vec<u8>)) {
+    let mut image = world.disk.image();
+    damage(&mut image);
+    let disk = SimDisk::untracked(image);
+    let (least, most) = world.model.after_kill(world.disk.op_count(), false);
+    for opened in 0..2 {
+        let (gate, log) = open(&disk, machine).unwrap();
+        let report = log.recovery_report();
+        assert_eq!(report.damaged.is_empty(), opened != 0, "{report}");
+        let found = world.model.check(&log, least, most);
+        found.unwrap_or_else(|error| panic!("{error}, {report}"));
+        check_whole(&log).unwrap();
+        gate.shut();
+    }
+}
+
+#[test]
+fn a_new_store_has_two_superblocks_that_check() {
+    let machine = Machine::new(1, 1);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = machine.options().create_storage(Arc::new(disk.clone())).unwrap();
+    for image in [disk.image(), {
+        log.close().unwrap();
+        disk.image()
+    }] {
+        let [first, second] = slots(&image).map(Result::unwrap);
+        assert_eq!(first.epoch.0.abs_diff(second.epoch.0), 1);
+    }
+}
+
+/// Directly after the manifest has moved, its old area is soon out of date.
+#[test]
+fn a_slot_that_does_not_check_never_makes_an_old_manifest_believed() {
+    let mut moves = 0;
+    for seed in 300..304 {
+        let mut machine = Machine::new(seed, 1);
+        machine.index = seed % 2 == 0;
+        let mut world = World::create(seed, machine.clone(), machine.index);
+        let (mut generation, mut due) = (0, 0);
+        for step in 0..3000 {
+            world.step();
+            if step % 60 == 59 {
+                world.end_oldest(4);
+                world.compact();
+            }
+            let mut pages = vec![0; 3 * PAGE];
+            world.disk.read_at(0, &mut pages).unwrap();
+            let [first, second] = slots(&pages).map(Result::unwrap);
+            let newest = if first.epoch > second.epoch { first } else { second };
+            if newest.manifest.generation != generation {
+                (generation, due) = (newest.manifest.generation, 8);
+            }
+            if due == 0 {
+                continue;
+            }
+            due -= 1;
+            moves += 1;
+            let newer = if first.epoch > second.epoch { PAGE } else { 2 * PAGE };
+            let older = 3 * PAGE - newer;
+            machine.boot = 1 + moves % 2;
+            match moves % 4 {
+                0 => check_damaged(&world, &machine, |image| image[newer + 40] ^= 1),
+                1 => check_damaged(&world, &machine, |image| image[newer..newer + PAGE].fill(0)),
+                2 => check_damaged(&world, &machine, |image| {
+                    image.copy_within(older..older + PAGE, newer);
+                }),
+                _ => check_damaged(&world, &machine, |image| image[older..older + PAGE].fill(0)),
+            }
+        }
+    }
+    assert!(moves > 40, "{moves} times");
+}
+
+fn options() -> Options {
+    Options::new().extent_size(EXTENT).background(false)
+}
+
+/// A store with some full segments, closed cleanly.
+fn filled(runs: usize) -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    for run in 0..runs {
+        fill(&log, &format!("run-{run}"));
+    }
+    log.close().unwrap();
+    storage.to_bytes()
+}
+
+/// A run of about a segment.
+fn fill(log: &RunLog, run: &str) {
+    let writer = log.start_run("agent", run, ()).unwrap();
+    for record in 0..8 {
+        let _ = writer.append(&payload(run, record)).unwrap();
+    }
+    let _ = writer.end(&Outcome::completed()).unwrap();
+}
+
+fn payload(run: &str, record: usize) -> Vec<u8> {
+    format!("{run} {record} ").repeat(500).into_bytes()
+}
+
+#[track_caller]
+fn assert_filled(log: &RunLog, runs: std::ops::Range<usize>) {
+    for run in runs {
+        let run = format!("run-{run}");
+        let trace = log.trace(run.as_str()).unwrap();
+        let records: Vec<Vec<u8>> = trace.map(|one| one.unwrap().payload().to_vec()).collect();
+        let wanted: Vec<Vec<u8>> = (0..8).map(|record| payload(&run, record)).collect();
+        assert!(records == wanted, "{run}");
+    }
+}
+
+/// Changes both superblocks and corrects their checks.
+fn change_superblocks(image: &mut [u8], change: impl Fn(&mut Superblock)) {
+    for block in slots(image) {
+        let mut block = block.unwrap();
+        change(&mut block);
+        let at = if block.epoch.0 % 2 == 0 { PAGE } else { 2 * PAGE };
+        image[at..at + PAGE].copy_from_slice(&block.encode());
+    }
+}
+
+/// The newest superblock, and where the records of its manifest end.
+fn manifest(image: &[u8]) -> (Superblock, usize, u64) {
+    let newest = slots(image).into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
+    let at = usize::try_from(newest.manifest.offset).unwrap();
+    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
+    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+    let end = at + AREA_HEADER_LEN + usize::try_from(read.records).unwrap() * RECORD_LEN;
+    (newest, end, read.records)
+}
+
+/// Adds a batch to the manifest.
+pub(crate) fn add_changes(image: &mut [u8], changes: &[Change]) {
+    let (newest, end, index) = manifest(image);
+    let key = RecordKey { generation: newest.manifest.generation, index };
+    let batch = encode_batch(changes, key);
+    image[end..end + batch.len()].copy_from_slice(&batch);
+}
+
+/// Opens the store, appends as much as it accepts, and checks all of that at each opening.
+fn use_up(image: Vec<u8>, what: &str, expect_refusal: bool) {
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    let (mut kept, mut refused) = (Vec::<String>::new(), false);
+    for opened in 0..3 {
+        let log = options().open_storage(storage.clone());
+        let log = log.unwrap_or_else(|error| panic!("{what}, opened {opened} times: {error}"));
+        println!("{what}, opened {opened} times: {}", log.recovery_report());
+        assert_filled(&log, 0..3);
+        for key in &kept {
+            let found = log.docs().get("space", key).unwrap().expect("it was acknowledged");
+            assert_eq!(found.payload(), payload(key, 0), "{what}");
+        }
+        for number in 0..40 {
+            let key = format!("{opened} {number}");
+            match log.docs().put("space", &key, &NewRecord::new(&payload(&key, 0))) {
+                Ok(_) => kept.push(key),
+                Err(Error::Exhausted { .. }) => refused = true,
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+        // A compaction moves no damage to where it would be believed.
+        log.checkpoint().unwrap();
+        let _ = log.compact();
+        log.close().unwrap();
+    }
+    assert_eq!(refused, expect_refusal, "{what}: {} were kept", kept.len());
+}
+
+/// The extent of a segment, or only its head, or only the frame with its directory.
+fn lose(image: &mut [u8], extent: u32, part: usize) {
+    let at = (EXTENTS_AT + u64::from(extent) * EXTENT) as usize;
+    let end = (at + EXTENT as usize).min(image.len());
+    match part {
+        0 => image[at..end].fill(0),
+        1 => image[at..at + 64].fill(0),
+        _ => {
+            let used = image[at..end].iter().rposition(|&byte| byte != 0).unwrap();
+            image[at + used - 1000..at + used + 1].fill(0);
+        }
+    }
+}
+
+/// Whether the manifest has a sealed segment in an extent.
+fn is_sealed(image: &[u8], extent: u32) -> bool {
+    let (newest, _, _) = manifest(image);
+    let at = usize::try_from(newest.manifest.offset).unwrap();
+    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
+    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+    let used = read.extents.uses.get(&ExtentNo(extent));
+    matches!(used, Some(Use::Log { sealed: Some(_), .. }))
+}
+
 /// From the first areas to wider ones and on, by commits that each meet a full disk.
 #[test]
 fn a_full_disk_never_keeps_the_manifest_from_telling_what_was_freed() {

@@ -227,36 +227,6 @@ pub(crate) fn go_on_with_numbers(numbers: &[u64]) -> [usize; 2] {
     [went_on, moved]
 }
 
-/// Sets where all SEAL frames say that their segment ends, in each store, and perhaps stretches
-/// them to the end of their extents; takes the manifest away, and opens the store twice. How many
-/// of them opened, the second time with a manifest.
-#[cfg(test)]
-pub(crate) fn open_each_without_manifest(end: u32, stretches: bool) -> usize {
-    let mut opened = 0;
-    let seal = Kind::Frame(FrameKind::Seal as u8);
-    for (number, store) in stores::stores().iter().enumerate() {
-        let structures = store.map.structures.iter().enumerate();
-        let seals = structures.filter(|(_, one)| one.kind == seal);
-        let fields = seals.flat_map(|(target, one)| {
-            // The segments start behind a whole number of extents.
-            let len = stretches.then(|| EXTENT - (one.at + one.len) % EXTENT);
-            let len = len.map(|len| (target, 1, len as u64));
-            len.into_iter().chain([(target, 15, end.into())])
-        });
-        let mut bytes = change::with_fields(store, &fields.collect::<Vec<_>>());
-        bytes[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0);
-        let file = Arc::new(MemoryStorage::from_bytes(bytes));
-        for is_first in [true, false] {
-            println!("store {number}, first {is_first}");
-            let Ok(log) = options(8).open_storage(file.clone()) else { break };
-            assert_eq!(log.recovery_report().salvaged, is_first);
-            log.close().unwrap();
-            opened += usize::from(!is_first);
-        }
-    }
-    opened
-}
-
 /// What an input changes, field by field, for people.
 #[cfg(not(test))]
 pub(crate) fn explain(input: &[u8]) -> String {
