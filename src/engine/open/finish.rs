@@ -226,6 +226,7 @@ impl LogState {
         let unknown = self.unapplied.iter().filter(|segment| !segment.is(Mark::Durable));
         let sealed: Vec<Arc<Segment>> = unknown.cloned().collect();
         let mut changes: Vec<Change> = sealed.iter().filter_map(|one| one.sealing()).collect();
+        self.has_next = !log.reserved.lock().is_empty();
         let mut allocator = log.space.allocator.lock();
         if let Some(next) = &next
             && !allocator.manifest.extents().uses.contains_key(&next.extent())
@@ -245,7 +246,6 @@ impl LogState {
             let allocated = if next.is(Mark::Allocated) { whole } else { SEGMENT_HEADER_LEN };
             self.begin(next, allocated, log.setup.options.tail_writer);
         }
-        self.has_next = !log.reserved.lock().is_empty();
         Ok(())
     }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use runlog::format::{PAGE_LEN, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Error, Expected, Follow, LogCursor, NewRecord, Reader, ReaderOptions, RunLog, Version,
@@ -11,7 +10,6 @@ use runlog::{
 };
 
 use crate::readers::following::{all, small, told};
-use crate::support::frames::EXTENT;
 
 fn reader(storage: &Arc<MemoryStorage>) -> Reader {
     ReaderOptions::new().open_storage(storage.clone()).unwrap()

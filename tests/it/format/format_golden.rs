@@ -22,8 +22,7 @@ use runlog::format::map::owner;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Activity, Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata,
-    NewRecord, Options, Outcome, Owner, Place, RunLog, RunQuery, RunStatus, SegmentId, Seq,
-    Timestamp,
+    NewRecord, Options, Outcome, Owner, RunLog, RunQuery, RunStatus, SegmentId, Seq, Timestamp,
 };
 use runlog_sim::{SimClock, SimEntropy};
 

@@ -2,27 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::map::manifest::RECORD_LEN;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
-use runlog::{
-    Allow, Error, NewRecord, Outcome, ReadLog, Reader, ReaderOptions, Retention, RunLog, RunQuery,
-    RunStatus,
-};
-use runlog_sim::{SimDisk, SplitMix64};
+use runlog::{ReadLog, Retention, RunQuery};
+use runlog_sim::SplitMix64;
 
 use crate::recovery::bit_flips::{Answers, answers};
-use crate::support::background::Background;
-use crate::support::campaign::variable;
-use crate::support::cuts::open;
 use crate::support::harm::{last_uncounted, unsealed};
 use crate::support::model::SPACE;
-use crate::support::world::{EXTENT, Machine, World};
+use crate::support::world::EXTENT;
 
 type Documents = BTreeMap<String, Option<Vec<u8>>>;
 

@@ -7,18 +7,14 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
-use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{FrameKind, MANIFEST_AT};
 use runlog::storage::Storage;
 use runlog::{
-    Allow, Durability, Metadata, NewRecord, Options, Outcome, Reader, ReaderOptions, RunLog,
-    TailWriter,
+    Allow, Durability, Metadata, NewRecord, Outcome, Reader, ReaderOptions, RunLog, TailWriter,
 };
 use runlog_sim::{OpKind, SimDisk, Survivors};
 
-use crate::support::background::Background;
 use crate::support::frames::{EXTENT, frames_in, unindexed};
 
 fn on(image: Vec<u8>) -> SimDisk {

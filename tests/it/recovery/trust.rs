@@ -3,17 +3,14 @@
 
 use std::sync::Arc;
 
+use runlog::format::EXTENTS_AT;
 use runlog::format::map::manifest::{
     AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
 };
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader, LAST_WRITTEN, NUMBERS_END};
+use runlog::format::segments::segment::Purpose;
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{
-    Allow, Epoch, Error, ExtentNo, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, RunQuery,
-    RunStatus, SegmentId,
-};
+use runlog::{Error, ExtentNo, NewRecord, Options, Outcome, RunLog, SegmentId};
 use runlog_sim::SimDisk;
 
 use crate::support::cuts::{check_whole, open};

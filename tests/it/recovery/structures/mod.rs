@@ -21,8 +21,6 @@ mod stores;
 
 #[cfg(test)]
 use std::collections::BTreeSet;
-#[cfg(test)]
-use std::sync::Arc;
 
 pub(crate) use exercise::Work;
 #[cfg(test)]
@@ -31,10 +29,6 @@ use map::EXTENT;
 pub(crate) use map::Kind;
 #[cfg(test)]
 use map::Structure;
-#[cfg(test)]
-use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT};
-#[cfg(test)]
-use runlog::storage::MemoryStorage;
 use stores::Store;
 #[cfg(test)]
 pub(crate) use stores::{evicted_again, options, with_records};
