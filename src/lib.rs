@@ -185,7 +185,7 @@ pub use types::{
 /// its background work.
 pub mod env {
     pub use crate::engine::setup::environment::{
-        BootId, Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,
+        Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,
     };
 }
 

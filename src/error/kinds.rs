@@ -43,7 +43,7 @@ impl Error {
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,
-            Self::Corrupt(_) | Self::Damaged(_) | Self::Truncated { .. } | Self::CopyHasMore { .. }
+            Self::Corrupt(_) | Self::Damaged(_) | Self::Truncated { .. } | Self::CopyDamaged { .. }
         )
     }
 
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
     use crate::error::{Corruption, Damage, IoAction, Place, Sized};
-    use crate::types::{AgentId, IdKind, LogPosition, RunId, RunStatus};
+    use crate::types::{AgentId, IdKind, RunId, RunStatus};
 
     /// The questions to which an error answers yes.
     fn answers(error: &Error) -> Vec<&'static str> {
@@ -255,8 +255,11 @@ mod tests {
             (Error::NeedsFeature { feature: "zstd" }, &["unsupported"]),
             (Error::Busy { path: path(), owner: None }, &["busy"]),
             (Error::Corrupt(Corruption::new(Place::Header, damage)), &["corruption"]),
+            (
+                Error::CopyDamaged { damage: Corruption::new(Place::Header, damage) },
+                &["corruption"],
+            ),
             (Error::Damaged(Corruption::new(Place::Header, damage)), &["corruption", "damaged"]),
-            (Error::CopyHasMore { at: LogPosition::default() }, &["corruption"]),
             (Error::Poisoned, &["poisoned"]),
             (Error::Closed, &["closed"]),
             (Error::Exhausted { what: "segments" }, &["exhausted"]),

@@ -47,11 +47,11 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Error, Result, unless_damaged};
+use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
-use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING, FLAG_UNRETURNED};
+use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
 use crate::format::segments::segment::Purpose;
-use crate::format::{DirectoryBuilder, LAST_WRITTEN, NUMBERS_END};
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments in the manifest, by id.
@@ -219,8 +219,9 @@ fn build(
     let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    let may_have_bytes = base.superblock.flags & FLAG_UNRETURNED != 0;
-    if keeps && report.clean && !may_have_bytes {
+    // A backup that broke off leaves bytes in a copy, of which the superblock says that it is clean.
+    let is_copy = base.superblock.flags & FLAG_COPY != 0;
+    if keeps && report.clean && !is_copy {
         freed.clear();
     }
     let mut manifest =
@@ -265,16 +266,13 @@ pub(crate) fn first_state(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<LogState> {
-    let (next_segment, mut next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
+    let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
     let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
         deleted.extend(evictions(segment)?);
     }
     let mut suspects = BTreeSet::new();
-    // A store may say of runs that never began that they are deleted. New runs get other numbers.
-    let given = deleted.iter().filter(|run_no| run_no.0 < LAST_WRITTEN).max();
-    next_run_no = given.map_or(next_run_no, |last| next_run_no.max(RunNo(last.0 + 1)));
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
@@ -316,9 +314,7 @@ fn unused_numbers(
     let mut lsn = block.next_lsn.max(log.next_lsn).max(Lsn(1));
     let sealed = known.sealed.iter().filter_map(|segment| segment.sealed());
     for at in sealed.chain(log.segments.iter().filter_map(|found| found.sealed)) {
-        if at.states_numbers() {
-            run_no = run_no.max(at.next_run_no);
-        }
+        run_no = run_no.max(at.next_run_no);
     }
     for purpose in [Purpose::Log, Purpose::Output] {
         let Some(last) = known.last_sealed(purpose) else { continue };
@@ -332,7 +328,7 @@ fn unused_numbers(
             (run_no, lsn) = (run_no.max(header.next_run_no), lsn.max(header.next_lsn));
         }
     }
-    Ok((next_segment, run_no, lsn.min(Lsn(NUMBERS_END))))
+    Ok((next_segment, run_no, lsn))
 }
 
 /// Checking fewer directories takes less time than starting a thread.

@@ -121,7 +121,7 @@ impl Failed {
         let mut error = self.error.clone();
         if let Error::Corrupt(found) = &mut error {
             let from = u64::from(self.spot.index);
-            let there = |seq: Seq| (seq.0 + u64::from(spot.index)).saturating_sub(from);
+            let there = |seq: Seq| seq.0.saturating_add(spot.index.into()).saturating_sub(from);
             found.seq = found.seq.map(there).map(Seq);
         }
         Some(error)

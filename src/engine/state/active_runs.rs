@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::engine::state::active_runs::places::Places;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::segments::run_map::RunMap;
-use crate::format::{DirectoryBuilder, LAST_WRITTEN, RunEntry};
+use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{NO_TIME, RunKey, RunList, RunRow, Span, earlier};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
@@ -109,11 +109,6 @@ impl ActiveRun {
     /// Whether segments have several names for it.
     pub(crate) fn is_misnamed(&self) -> bool {
         self.misnamed_in.is_some()
-    }
-
-    /// Whether there is no number for another record of it.
-    pub(crate) fn is_full(&self) -> bool {
-        self.next_seq.0 >= LAST_WRITTEN
     }
 
     /// Folds the entry of a segment into the row.

@@ -346,7 +346,7 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
     let extent = segment.read_all()?;
     let (end, run_nos_end) = segment
         .sealed()
-        .map_or((u32::MAX, RunNo(u64::MAX)), |sealed| (sealed.end, sealed.run_nos_end()));
+        .map_or((u32::MAX, RunNo(u64::MAX)), |sealed| (sealed.end, sealed.next_run_no));
     Ok(directory_of(&extent, segment.frames(), (end, run_nos_end), &mut |_| None))
 }
 

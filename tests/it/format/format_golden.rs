@@ -17,7 +17,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::map::owner;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
@@ -36,7 +36,6 @@ const MILLISECOND: i64 = 1_000_000;
 const PAGE: usize = 4096;
 
 /// The boot in which the golden stores were written.
-const BOOT: BootId = BootId([0xB0; 16]);
 
 /// Where the torn record of the torn store is.
 const TORN_AT: u32 = 400;
@@ -173,8 +172,7 @@ impl World {
         let clock = SimClock::new(Timestamp(BEGIN));
         let environment = Environment::system()
             .clock(Arc::new(clock.clone()))
-            .entropy(Arc::new(SimEntropy::new(seed)))
-            .boot_id(Some(BOOT));
+            .entropy(Arc::new(SimEntropy::new(seed)));
         let options = Options::new()
             .extent_size(64 << 10)
             .background(false)
@@ -478,7 +476,6 @@ fn told_by(log: &RunLog, run: &str) -> Vec<Option<Vec<u8>>> {
 fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
     let mut environment = Environment::system();
-    environment.boot_id = Some(BootId([1; 16]));
     let options = Options::new().background(false).environment(environment);
     let log = options.open_storage(storage.clone()).unwrap();
     let report = log.recovery_report();

@@ -17,8 +17,7 @@ const BLOCK: u64 = 4096;
 fn options() -> Options {
     let environment = runlog::env::Environment::system()
         .clock(Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(7)))
-        .boot_id(None);
+        .entropy(Arc::new(SimEntropy::new(7)));
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::FrameKind;
 use runlog::{
     Allow, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, Retention, RunLog,
@@ -87,7 +87,6 @@ impl Scene {
         Environment::system()
             .clock(Arc::new(self.clock.clone()))
             .entropy(Arc::new(SimEntropy::new(7)))
-            .boot_id(Some(BootId([1; 16])))
     }
 
     fn options(&self, index: bool) -> Options {

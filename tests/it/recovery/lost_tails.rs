@@ -107,12 +107,6 @@ fn a_store_whose_last_frame_was_lost_opens_on_a_full_disk_and_its_runs_can_be_de
     }
 }
 
-/// The records of a run, and which of them cannot be read.
-fn all(log: &RunLog) -> Vec<Result<u64, ()>> {
-    let records = log.trace(("agent", "run")).unwrap();
-    records.map(|record| record.map(|record| record.seq().0).map_err(drop)).collect()
-}
-
 /// A disk with a run of nine records, of which no sync covers any.
 fn unsynced() -> (SimDisk, RunLog) {
     let disk = SimDisk::new();
@@ -241,16 +235,4 @@ fn a_seal_that_an_opening_wrote_is_stored_again_after_a_failed_sync() {
         assert_eq!(firsts(&log).len(), usize::from(count) + 1);
         assert!(log.verify().unwrap().is_clean(), "{}", log.recovery_report());
     });
-}
-
-fn reader(disk: &SimDisk) -> Reader {
-    ReaderOptions::new().open_storage(Arc::new(disk.clone())).unwrap()
-}
-
-fn end_sixty_runs(log: &RunLog) {
-    for number in 0..60 {
-        let run = log.start_run("agent", &format!("run-{number}"), process()).unwrap();
-        let _ = run.append(&[number; 9000]).unwrap();
-        let _ = run.end(&Outcome::completed()).unwrap();
-    }
 }

@@ -8,14 +8,11 @@ pub(crate) mod doubled_names;
 pub(crate) mod four_answers;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 pub(crate) mod hostile;
-pub(crate) mod hostile_structures;
 pub(crate) mod index_and_log;
 pub(crate) mod lost_beginnings;
 pub(crate) mod lost_tails;
 pub(crate) mod renamed;
 pub(crate) mod reopening;
-pub(crate) mod structures;
+pub(crate) mod torn_tails;
 pub(crate) mod trust;
-pub(crate) mod unread_after_kills;
 pub(crate) mod unread_sectors;
-pub(crate) mod unstated;

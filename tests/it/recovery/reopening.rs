@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
@@ -258,7 +258,7 @@ fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_op
     // Much longer than what is written again at once.
     const LONG: u64 = 1 << 20;
     const RECORDS: usize = 800;
-    let machine = Environment::system().boot_id(Some(BootId([1; 16])));
+    let machine = Environment::system();
     let options = |environment: Environment| {
         let options = Options::new().extent_size(LONG).background(false).sync_interval(None);
         options.environment(environment)
@@ -277,7 +277,7 @@ fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_op
     // Without another answer from the store.
     let image = disk.crash(Survivors::Nothing, 1);
     drop(log);
-    let other = machine.boot_id(Some(BootId([2; 16])));
+    let other = machine;
     let log = options(other).open_storage(Arc::new(SimDisk::from_image(image))).unwrap();
     let expected: Vec<_> = (0..RECORDS).map(|number| record("run", number)).collect();
     assert_eq!(all_of(&log, "run").1, expected);

@@ -8,9 +8,11 @@ use runlog::format::map::manifest::{
     AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
 };
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::Purpose;
+use runlog::format::segments::segment::{Purpose, SegmentHeader};
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Error, ExtentNo, NewRecord, Options, Outcome, RunLog, SegmentId};
+use runlog::{
+    Allow, ExtentNo, NewRecord, Options, Outcome, RunLog, RunQuery, RunStatus, SegmentId,
+};
 use runlog_sim::SimDisk;
 
 use crate::support::cuts::{check_whole, open};
@@ -102,17 +104,6 @@ fn options() -> Options {
     Options::new().extent_size(EXTENT).background(false)
 }
 
-/// A store with some full segments, closed cleanly.
-fn filled(runs: usize) -> Vec<u8> {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = options().create_storage(storage.clone()).unwrap();
-    for run in 0..runs {
-        fill(&log, &format!("run-{run}"));
-    }
-    log.close().unwrap();
-    storage.to_bytes()
-}
-
 /// A run of about a segment.
 fn fill(log: &RunLog, run: &str) {
     let writer = log.start_run("agent", run, ()).unwrap();
@@ -137,16 +128,6 @@ fn assert_filled(log: &RunLog, runs: std::ops::Range<usize>) {
     }
 }
 
-/// Changes both superblocks and corrects their checks.
-fn change_superblocks(image: &mut [u8], change: impl Fn(&mut Superblock)) {
-    for block in slots(image) {
-        let mut block = block.unwrap();
-        change(&mut block);
-        let at = if block.epoch.0 % 2 == 0 { PAGE } else { 2 * PAGE };
-        image[at..at + PAGE].copy_from_slice(&block.encode());
-    }
-}
-
 /// The newest superblock, and where the records of its manifest end.
 fn manifest(image: &[u8]) -> (Superblock, usize, u64) {
     let newest = slots(image).into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
@@ -163,59 +144,6 @@ pub(crate) fn add_changes(image: &mut [u8], changes: &[Change]) {
     let key = RecordKey { generation: newest.manifest.generation, index };
     let batch = encode_batch(changes, key);
     image[end..end + batch.len()].copy_from_slice(&batch);
-}
-
-/// Opens the store, appends as much as it accepts, and checks all of that at each opening.
-fn use_up(image: Vec<u8>, what: &str, expect_refusal: bool) {
-    let storage = Arc::new(MemoryStorage::from_bytes(image));
-    let (mut kept, mut refused) = (Vec::<String>::new(), false);
-    for opened in 0..3 {
-        let log = options().open_storage(storage.clone());
-        let log = log.unwrap_or_else(|error| panic!("{what}, opened {opened} times: {error}"));
-        println!("{what}, opened {opened} times: {}", log.recovery_report());
-        assert_filled(&log, 0..3);
-        for key in &kept {
-            let found = log.docs().get("space", key).unwrap().expect("it was acknowledged");
-            assert_eq!(found.payload(), payload(key, 0), "{what}");
-        }
-        for number in 0..40 {
-            let key = format!("{opened} {number}");
-            match log.docs().put("space", &key, &NewRecord::new(&payload(&key, 0))) {
-                Ok(_) => kept.push(key),
-                Err(Error::Exhausted { .. }) => refused = true,
-                Err(error) => panic!("{what}: {error}"),
-            }
-        }
-        // A compaction moves no damage to where it would be believed.
-        log.checkpoint().unwrap();
-        let _ = log.compact();
-        log.close().unwrap();
-    }
-    assert_eq!(refused, expect_refusal, "{what}: {} were kept", kept.len());
-}
-
-/// The extent of a segment, or only its head, or only the frame with its directory.
-fn lose(image: &mut [u8], extent: u32, part: usize) {
-    let at = (EXTENTS_AT + u64::from(extent) * EXTENT) as usize;
-    let end = (at + EXTENT as usize).min(image.len());
-    match part {
-        0 => image[at..end].fill(0),
-        1 => image[at..at + 64].fill(0),
-        _ => {
-            let used = image[at..end].iter().rposition(|&byte| byte != 0).unwrap();
-            image[at + used - 1000..at + used + 1].fill(0);
-        }
-    }
-}
-
-/// Whether the manifest has a sealed segment in an extent.
-fn is_sealed(image: &[u8], extent: u32) -> bool {
-    let (newest, _, _) = manifest(image);
-    let at = usize::try_from(newest.manifest.offset).unwrap();
-    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
-    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
-    let used = read.extents.uses.get(&ExtentNo(extent));
-    matches!(used, Some(Use::Log { sealed: Some(_), .. }))
 }
 
 /// From the first areas to wider ones and on, by commits that each meet a full disk.

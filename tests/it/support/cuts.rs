@@ -289,16 +289,11 @@ pub(crate) fn recover_again(
 /// A crash damages nothing that was there: it only tears what was being written.
 fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
     let report = log.recovery_report();
-    let mut damage = report.damaged.iter().filter(|damage| {
-        // A superblock, the owner page and the last batch of the manifest can be torn.
-        !matches!(damage.place, Place::Superblock { .. } | Place::OwnerPage)
-    });
-    let damage = match loss {
-        Loss::Power(_) => damage.next(),
-        // The one frame in flight is reported as damage.
-        Loss::Kill => damage.nth(1),
+    // The owner page and a superblock can be torn.
+    let is_front = |damage: &&runlog::Corruption| {
+        matches!(damage.place, Place::Superblock { .. } | Place::OwnerPage)
     };
-    match damage {
+    match report.damaged.iter().find(|damage| !is_front(damage)) {
         Some(damage) => Err(format!("{loss:?} was taken for damage: {damage}")),
         None => Ok(()),
     }

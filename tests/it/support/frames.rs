@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::Options;
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader};
 
@@ -15,8 +15,8 @@ pub(crate) const EXTENT: usize = 64 << 10;
 
 /// A store with such extents and no index, in the boot of that number. Its background work runs
 /// when a test says so, so the manifest is not told of full segments.
-pub(crate) fn unindexed(boot: u8) -> Options {
-    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
+pub(crate) fn unindexed(_: u8) -> Options {
+    let environment = Environment::system();
     Options::new()
         .extent_size(EXTENT as u64)
         .index(false)

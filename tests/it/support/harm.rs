@@ -62,7 +62,7 @@ impl Harm {
         let mut sector = image[at..at + SECTOR].to_vec();
         match random.coin() {
             true => sector.fill(0),
-            false => sector[random.index(180)] ^= 1 << random.below(8),
+            false => sector[random.index(150)] ^= 1 << random.below(8),
         }
         (at, sector)
     }

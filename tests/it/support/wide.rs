@@ -451,12 +451,6 @@ impl World {
         self.gate.is_shut()
     }
 
-    /// Continues on another disk, on which the store is not open yet.
-    pub(crate) fn put_on(&mut self, disk: SimDisk) {
-        *self.machine.activities.disk.lock().unwrap() = Some((disk.clone(), 0));
-        self.disk = disk;
-    }
-
     /// Tries to open the store again, behind a gate that shuts before the operation `limit`.
     pub(crate) fn try_open(&mut self, limit: usize) -> Result<(), Error> {
         self.gate = Gate::new(&self.disk);
