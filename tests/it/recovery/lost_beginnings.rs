@@ -16,7 +16,7 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
-use crate::recovery::agreeing::frames;
+use crate::support::frames::frames;
 use crate::support::background::Background;
 
 const EXTENT: u64 = 64 << 10;

@@ -1,11 +1,9 @@
 //! What an opening does with what a crash, or one fault of the medium, left.
 
-pub(crate) mod agreeing;
 pub(crate) mod bit_flips;
 pub(crate) mod damaged_blocks;
 pub(crate) mod damaged_ranges;
 pub(crate) mod doubled_names;
-pub(crate) mod four_answers;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 pub(crate) mod hostile;
 pub(crate) mod index_and_log;

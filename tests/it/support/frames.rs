@@ -6,7 +6,7 @@ use std::sync::Arc;
 use runlog::Options;
 use runlog::env::Environment;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 
 use super::background::Background;
 
@@ -42,4 +42,10 @@ pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
         at += u32::try_from(frame.frame_len()).unwrap();
     }
     found
+}
+
+/// All frames of the log in a file, and their kinds.
+pub(crate) fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
+    let all = (0..).map(|number| frames_in(image, number)).take_while(|found| !found.is_empty());
+    all.flatten().map(|(range, header)| (range, header.kind)).collect()
 }
