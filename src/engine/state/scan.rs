@@ -230,13 +230,6 @@ pub(crate) fn replay_piece(
     each_counted(frames, whole, &mut |lexed| note(replayed, piece, lexed, &names, name_of));
 }
 
-/// Up to which offset batches were written completely, by what was written behind them. Recovery
-/// goes on in another segment behind one that was not.
-pub(crate) fn whole_up_to(frames: &[Lexed]) -> u32 {
-    let is_behind = |lexed: &&Lexed| lexed.header.flags & FLAG_BATCH == 0;
-    frames.iter().rfind(is_behind).map_or(0, |lexed| lexed.header.position.offset)
-}
-
 /// Calls `count` with each frame that counts, in order: without the frames of batches that have no
 /// COMMIT. Batches in front of `whole` were written completely.
 pub(crate) fn each_counted(frames: &[Lexed], whole: u32, count: &mut dyn FnMut(&Lexed)) {
@@ -363,18 +356,6 @@ pub(crate) fn directory_of(
     let replayed = replay(extent, &frames, end, name_of);
     let last = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0);
     replayed.builder.encode(RunNo(last.saturating_add(1)))
-}
-
-/// The SEAL frame with which an earlier recovery ended the segment in front of evidence (section 14
-/// of FORMAT.md). Its header states the end. So one whose payload is damaged, or was not written
-/// before a crash, counts if there is no whole one.
-pub(crate) fn truncation_marker(items: &[Item]) -> Option<&Lexed> {
-    let markers = || {
-        items.iter().filter_map(Item::frame).filter(|Lexed { header, .. }| {
-            header.kind == FrameKind::Seal && header.extra < header.position.offset
-        })
-    };
-    markers().find(|marker| marker.payload.is_ok()).or_else(|| markers().next())
 }
 
 /// The directory in the payload of a SEAL frame, if both are whole.

@@ -16,8 +16,8 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
-use crate::support::frames::frames;
 use crate::support::background::Background;
+use crate::support::frames::frames;
 
 const EXTENT: u64 = 64 << 10;
 const SECOND: i64 = 1_000_000_000;

@@ -1,8 +1,5 @@
-//! Damage in the last segment of the log.
-//!
-//! If the last frames are lost, although they were durable, the log goes on behind them, not in
-//! their place: what is new there would count as durable before it is. What a failed sync dropped
-//! is stored again by the next opening: what counts, and what an earlier opening wrote.
+//! What a failed sync dropped is stored again by the next opening: what counts, and what an earlier
+//! opening wrote.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -23,88 +20,6 @@ fn on(image: Vec<u8>) -> SimDisk {
 
 fn open(disk: &SimDisk, boot: u8) -> RunLog {
     unindexed(boot).open_storage(Arc::new(disk.clone())).unwrap()
-}
-
-/// The sequences of the records of a run that can be read.
-fn seqs(log: &RunLog, run: &str) -> Vec<u64> {
-    log.trace(("agent", run)).unwrap().flatten().map(|record| record.seq().0).collect()
-}
-
-/// A closed store with a run that has ended and one with four records; and whether only the last
-/// frame, or all frames, are lost, as zeros or as other bytes.
-fn without_its_end(all: bool, byte: u8) -> Vec<u8> {
-    let disk = on(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
-    let about = || Metadata::default().durability(Durability::Process);
-    let run = log.start_run("agent", "run", about()).unwrap();
-    let ended = log.start_run("agent", "ended", about()).unwrap();
-    let _ = ended.end(&Outcome::completed()).unwrap();
-    for number in 0..4 {
-        let _ = run.append(&[number; 900]).unwrap();
-    }
-    drop((run, ended));
-    log.close().unwrap();
-    let mut image = disk.image();
-    let frames = frames_in(&image, 0);
-    let (first, last) = (frames.first().unwrap(), frames.last().unwrap());
-    let lost = if all { first } else { last }.0.start..last.0.end;
-    image[lost].fill(byte);
-    image
-}
-
-#[test]
-fn a_loss_of_power_after_the_end_of_the_log_was_lost_leaves_a_prefix_of_what_is_new() {
-    for (all, byte) in [(false, 0), (false, 0xff), (true, 0), (true, 0xff)] {
-        let disk = on(without_its_end(all, byte));
-        let log = open(&disk, 1);
-        let before = if all { vec![] } else { vec![0, 1, 2] };
-        if all {
-            drop(log.start_run("agent", "new", Metadata::default()).unwrap());
-        } else {
-            assert_eq!(seqs(&log, "run"), before);
-        }
-        let name = if all { "new" } else { "run" };
-        let run = log.writer(("agent", name)).unwrap();
-        for payload in [[7; 300].as_slice(), &[8; 3000]] {
-            let record = NewRecord::new(payload).durability(Durability::Process);
-            let _ = run.append_record(&record).unwrap();
-        }
-        // The power goes: of the two only the second is stored.
-        let mut image = disk.image();
-        let found = image.windows(300).position(|bytes| bytes == [7; 300]).unwrap();
-        image[found - 72..found + 300].fill(0);
-        drop((run, log));
-        let disk = on(image);
-        for opening in 0..2 {
-            let log = open(&disk, 2);
-            assert_eq!(seqs(&log, name), before, "{all}, {byte}: opening {opening}");
-            log.close().unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_store_whose_last_frame_was_lost_opens_on_a_full_disk_and_its_runs_can_be_deleted() {
-    for byte in [0, 0xff] {
-        let disk = on(without_its_end(false, byte));
-        disk.set_capacity(disk.allocated());
-        for opening in 0..2 {
-            let log = open(&disk, 1);
-            assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}: opening {opening}");
-            drop(log);
-        }
-        let log = open(&disk, 1);
-        log.delete_run(("agent", "ended")).unwrap();
-        let _ = log.end_run("agent", "run", &Outcome::failed(), Allow::nothing()).unwrap();
-        let image = disk.image();
-        drop(log);
-        for boot in [1, 2] {
-            let log = open(&on(image.clone()), boot);
-            assert!(log.run(("agent", "ended")).is_err(), "{byte}, boot {boot}");
-            assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}, boot {boot}");
-            assert!(log.outcome(("agent", "run")).unwrap().is_some(), "{byte}, boot {boot}");
-        }
-    }
 }
 
 /// A disk with a run of nine records, of which no sync covers any.
@@ -233,6 +148,5 @@ fn a_seal_that_an_opening_wrote_is_stored_again_after_a_failed_sync() {
         disk.lose_power(Survivors::Nothing, 1);
         let log = open(disk, 3);
         assert_eq!(firsts(&log).len(), usize::from(count) + 1);
-        assert!(log.verify().unwrap().is_clean(), "{}", log.recovery_report());
     });
 }

@@ -230,30 +230,6 @@ fn killed_while_retiring(nth: u64) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_was_deleted_stays_so_without_a_manifest_if_power_is_lost_after_a_kill() {
-    for image in (0..).map_while(killed_while_retiring) {
-        let disk = SimDisk::recording_from(image);
-        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-        log.reclaim().unwrap();
-        let recording = disk.take_recording();
-        let mut crashes = CrashImages::new(&recording);
-        while crashes.advance() {
-            for seed in 0..4 {
-                let mut image = crashes.image(Survivors::Half, seed);
-                image[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0);
-                let image = Arc::new(MemoryStorage::from_bytes(image));
-                let log = options().open_storage(image).unwrap();
-                assert!(
-                    log.docs().get("space", "gone").unwrap().is_none(),
-                    "{}",
-                    crashes.boundary()
-                );
-            }
-        }
-    }
-}
-
-#[test]
 fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_opened_again() {
     // Much longer than what is written again at once.
     const LONG: u64 = 1 << 20;
