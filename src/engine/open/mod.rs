@@ -50,9 +50,7 @@ use crate::error::{Error, Place, Result, unless_damaged};
 use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
-use crate::format::map::superblock::{
-    FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED, FLAG_UNRETURNED,
-};
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED};
 use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
@@ -244,9 +242,10 @@ fn build(
     let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    let may_have_bytes = base.superblock.flags & FLAG_UNRETURNED != 0;
     let is_whole = report.damaged.is_empty() && !report.salvaged;
-    if keeps && report.clean && is_whole && !may_have_bytes {
+    // A backup that broke off leaves bytes in a copy, of which the superblock says that it is clean.
+    let is_copy = base.superblock.flags & FLAG_COPY != 0;
+    if keeps && report.clean && is_whole && !is_copy {
         freed.clear();
     }
     let allocator = Allocator {

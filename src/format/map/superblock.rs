@@ -19,10 +19,6 @@ pub const FLAG_INDEX_OPENING: u32 = 1 << 1;
 pub const FLAG_SALVAGED: u32 = 1 << 2;
 /// The file is a copy that a backup made, and no process has opened it for writing since.
 pub const FLAG_COPY: u32 = 1 << 3;
-/// Something that the backup copied was damaged, so the next one compares what the copy has.
-pub const FLAG_DAMAGED_COPY: u32 = 1 << 4;
-/// Free extents may have bytes of runs that were erased.
-pub const FLAG_UNRETURNED: u32 = 1 << 5;
 
 /// Where the current manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -23,5 +23,4 @@ pub(crate) mod renamed;
 pub(crate) mod reopening;
 pub(crate) mod stated_floors;
 pub(crate) mod trust;
-pub(crate) mod unread_after_kills;
 pub(crate) mod unread_sectors;
