@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use runlog::{Error, ReadLog, RunQuery, SalvageReport};
+use runlog::{Error, ReadLog, RunQuery, RunSummary, SalvageReport};
 
 use super::store::{SPACE, Store};
 
@@ -37,7 +37,9 @@ impl Found {
     pub(super) fn of(log: &impl ReadLog, store: &Store) -> Self {
         let mut found = Self::default();
         let query = RunQuery::new().limit(1000);
-        found.note(Question::Runs, log.list_runs(&query).map(|page| format!("{:?}", page.runs)));
+        let listed = log.list_runs(&query);
+        let listed = listed.map(|page| page.runs.iter().map(about).collect::<Vec<_>>());
+        found.note(Question::Runs, listed.map(|all| all.join("\n")));
         found.note(Question::Held, log.held_runs().map(|held| format!("{held:?}")));
         found.note(Question::Agents, log.agents(None, 100).map(|all| format!("{all:?}")));
         let listed = log.list_documents(SPACE, "", None, 1000);
@@ -57,7 +59,7 @@ impl Found {
 
     fn ask_run(&mut self, log: &impl ReadLog, run: &str) {
         let name = ("agent", run);
-        let summary = log.run(name).map(|summary| format!("{summary:?}"));
+        let summary = log.run(name).map(|summary| about(&summary));
         self.note(Question::Summary(run.to_owned()), summary);
         let metadata = log.metadata(name);
         let metadata = metadata.map(|one| one.map(|one| text_of(one.payload())));
@@ -109,8 +111,8 @@ pub(super) fn is_right(found: &Found, state: &State) -> Result<(), String> {
     }
     for (question, answer) in &found.answers {
         if state.get(question) != Some(answer) {
-            let right = state.get(question).map(|text| shortened(text));
-            return Err(format!("{question:?} is {}, not {right:?}", shortened(answer)));
+            let right = state.get(question).map_or("", String::as_str);
+            return Err(format!("{question:?}: {}", difference(answer, right)));
         }
     }
     let failed: BTreeSet<&Question> = found.errors.iter().map(|(question, _)| question).collect();
@@ -177,8 +179,24 @@ pub(super) fn check_salvaged(
     Ok(())
 }
 
+/// A summary without what a compaction changes.
+fn about(summary: &RunSummary) -> String {
+    let RunSummary { agent, run, status, started_at, ended_at, .. } = summary;
+    let RunSummary { last_at, records, bytes, held, .. } = summary;
+    let times = (started_at, ended_at, last_at);
+    format!("{agent} {run} {} {status:?} {times:?} {records} {bytes} {held}", summary.number())
+}
+
 fn text_of(payload: &[u8]) -> String {
     String::from_utf8_lossy(payload).into_owned()
+}
+
+/// The first place in which two texts differ.
+fn difference(found: &str, right: &str) -> String {
+    let same = found.chars().zip(right.chars()).take_while(|(one, two)| one == two).count();
+    let near =
+        |text: &str| text.chars().skip(same.saturating_sub(40)).take(120).collect::<String>();
+    format!("is {:?}, not {:?}", near(found), near(right))
 }
 
 fn shortened(text: &str) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use runlog::RunNo;
-use runlog::format::frames::frame::{FLAG_BATCH, FRAME_HEADER_LEN, decode_ids};
+use runlog::format::frames::frame::{FLAG_BATCH, FLAG_CHUNKS, FRAME_HEADER_LEN, decode_ids};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, PAGE};
 
@@ -54,13 +54,23 @@ pub(super) fn parts(image: &[u8]) -> Vec<Part> {
         }
         segments.push((base, frames));
     }
+    let all = segments.iter().flat_map(|(_, frames)| frames).map(|(_, frame)| frame);
+    let large = all.filter(|frame| frame.flags & FLAG_CHUNKS != 0);
+    let large: BTreeSet<(RunNo, u64)> = large.map(|frame| (frame.run_no, frame.seq.0)).collect();
     let mut parts = Vec::new();
     for (base, frames) in segments {
         let range = base..base + SEGMENT_HEADER_LEN as usize;
         parts.push(Part { range, kind: Kind::SegmentHeader });
         let is_sealed = frames.iter().any(|(_, frame)| frame.kind == FrameKind::Seal);
         for (number, (at, frame)) in frames.iter().enumerate() {
-            let items = items(&frames, number, &names);
+            let items = match frame.kind {
+                // No run has more than one record with chunks.
+                FrameKind::Chunk => large.iter().filter(|(of, _)| *of == frame.run_no).collect(),
+                _ => Vec::new(),
+            };
+            let name = |(of, seq): &(RunNo, u64)| (names[of].clone(), *seq);
+            let items = items.into_iter().map(name).chain(items_of(&frames, number, &names));
+            let items = items.collect();
             let kind = Kind::Frame(Frame { kind: frame.kind, is_sealed, items });
             parts.push(Part { range: *at..at + frame.frame_len(), kind });
         }
@@ -69,7 +79,7 @@ pub(super) fn parts(image: &[u8]) -> Vec<Part> {
 }
 
 /// The records that are lost with the frame of this number.
-fn items(
+fn items_of(
     frames: &[(usize, FrameHeader)],
     number: usize,
     names: &BTreeMap<RunNo, String>,
@@ -81,14 +91,6 @@ fn items(
         FrameKind::Block => {
             let all = frame.seq.0..frame.seq.0 + u64::from(frame.extra);
             all.map(|seq| (of(frame), seq)).collect()
-        }
-        // It is part of the next record of the run; other records of the run have no chunks.
-        FrameKind::Chunk => {
-            let rest = frames[number..].iter().map(|(_, frame)| frame);
-            let owner = rest
-                .filter(|other| other.run_no == frame.run_no)
-                .find(|other| other.kind == FrameKind::Record);
-            owner.map(|owner| (of(owner), owner.seq.0)).into_iter().collect()
         }
         // A document is lost with each frame of it.
         FrameKind::Start => vec![(of(frame), 0)],
