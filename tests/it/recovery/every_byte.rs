@@ -184,14 +184,13 @@ fn check_opening(
 
 /// Whether an opening that refuses says which structure is damaged.
 fn names_a_place(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Corrupt(_)
-            | Error::NotAStore { .. }
-            | Error::UnsupportedVersion { .. }
-            | Error::UnsupportedFeatures { .. }
-            | Error::Truncated { .. }
-    )
+    error.is_corruption()
+        || matches!(
+            error,
+            Error::NotAStore { .. }
+                | Error::UnsupportedVersion { .. }
+                | Error::UnsupportedFeatures { .. }
+        )
 }
 
 fn check_salvage(

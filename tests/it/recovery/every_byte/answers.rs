@@ -147,7 +147,7 @@ pub(super) fn check_salvaged(
         let of_run = |question: &Question| matches!(question, Question::Record(of, _) if of == run);
         state.iter().filter(|(one, _)| of_run(one)).map(|(_, text)| text.clone()).collect()
     };
-    let has_doubts = !report.doubts.is_empty() || !report.missing.is_empty();
+    let may_be_deleted = !report.caveats.is_empty() || !report.missing.is_empty();
     for run in &store.runs {
         let (now, before) = (payloads(&found.answers, run), payloads(last, run));
         let ever = store.ever.get(run).cloned().unwrap_or_default();
@@ -156,8 +156,8 @@ pub(super) fn check_salvaged(
             if !ever.iter().any(|one| text_of(one) == payload) {
                 return Err(format!("{run} has a record that was never written"));
             }
-            if !before.contains(text) && !has_doubts {
-                return Err(format!("{run} has a deleted record, and the report has no doubts"));
+            if !before.contains(text) && !may_be_deleted {
+                return Err(format!("{run} has a deleted record, and the report does not say so"));
             }
         }
         for (question, text) in last.iter().filter(|(question, _)| is_record(question)) {
@@ -171,7 +171,7 @@ pub(super) fn check_salvaged(
         let question = Question::Document(key.clone());
         let (now, before) = (&found.answers[&question], &last[&question]);
         let is_lost = lost.iter().any(|(name, _)| name == key);
-        if now != before && !(is_lost || has_doubts && before == "None") {
+        if now != before && !(is_lost || may_be_deleted && before == "None") {
             let (now, before) = (shortened(now), shortened(before));
             return Err(format!("document {key} is {now}, not {before}"));
         }
