@@ -7,6 +7,7 @@ pub(crate) mod damaged_blocks;
 pub(crate) mod damaged_once;
 pub(crate) mod damaged_ranges;
 pub(crate) mod doubled_names;
+pub(crate) mod every_byte;
 pub(crate) mod full_segments;
 pub(crate) mod harmed;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
