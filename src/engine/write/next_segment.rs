@@ -48,8 +48,7 @@ impl Log {
         })?;
         // The sync of the record covers the log too. So the manifest learns of the seals of earlier
         // segments soon, and opening after a crash reads few segments however fast appends are.
-        self.commit.cover(written);
-        self.wake_later();
+        self.ask_to_wake(self.commit.cover(written));
         Ok(reserved)
     }
 
@@ -88,6 +87,18 @@ impl Log {
         reserved
     }
 
+    /// A segment with space and a header, of which the manifest does not know yet.
+    pub(crate) fn prepare_segment(
+        &self,
+        id: SegmentId,
+        next: (RunNo, Lsn),
+    ) -> Result<Arc<Segment>> {
+        let mut allocator = self.space.allocator.lock();
+        let extents = self.space.prepare_extents(&mut allocator, 1)?;
+        let extent = extents.first().copied().ok_or(Error::Poisoned)?;
+        self.new_segment(extent, (id, Purpose::Log), next)
+    }
+
     /// A segment in a prepared extent, with its header written to the file.
     fn new_segment(
         &self,
@@ -107,7 +118,8 @@ impl Log {
         (next_run_no, next_lsn): (RunNo, Lsn),
     ) -> Result<()> {
         let (uuid, key, purpose) = (self.setup.uuid, segment.key(), segment.purpose());
-        let header = SegmentHeader { uuid, key, purpose, next_run_no, next_lsn };
+        let extent_size = self.extent_size;
+        let header = SegmentHeader { uuid, key, purpose, extent_size, next_run_no, next_lsn };
         self.disk.write(segment.file_offset(), &header.encode())
     }
 

@@ -1,15 +1,14 @@
 //! The header of a log segment: the first 64 bytes of its extent (section 9 of FORMAT.md).
 
 use crate::error::Damage;
-use crate::format::codec::{Decoded, open_checked, put_checked, u32_at};
+use crate::format::codec::{Decoded, open_checked, put_checked};
 use crate::format::frames::frame::SegmentKey;
+use crate::format::layout::ExtentSize;
 use crate::types::{Lsn, RunNo, SegmentId};
 
 /// What headers begin with; the uuid of the store follows.
 pub(crate) const MAGIC: [u8; 8] = *b"RLOGSEG1";
 const CHECKED_LEN: usize = 60;
-/// The number of the segment, behind the magic and the uuid.
-const ID_AT: usize = 24;
 
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
@@ -56,6 +55,8 @@ pub struct SegmentHeader {
     pub key: SegmentKey,
     /// The purpose of the segment.
     pub purpose: Purpose,
+    /// The size of its extent; a backup of the value in the static header.
+    pub extent_size: ExtentSize,
     /// When the segment was reserved, no run had this number or a larger one.
     pub next_run_no: RunNo,
     /// When the segment was reserved, no frame had this order or a larger one.
@@ -69,7 +70,8 @@ impl SegmentHeader {
             out.bytes(&self.uuid)
                 .u32(self.key.id.0)
                 .u8(self.purpose as u8)
-                .zeros(3)
+                .u8(self.extent_size.log2())
+                .zeros(2)
                 .u64(self.key.salt)
                 .u64(self.next_run_no.0)
                 .u64(self.next_lsn.0);
@@ -82,27 +84,12 @@ impl SegmentHeader {
         let (uuid, id) = (reader.array()?, SegmentId(reader.u32()?));
         check_id(id)?;
         let purpose = reader.code(Purpose::from_code)?;
-        let salt = reader.zeros(3)?.u64()?;
+        let extent_size = ExtentSize::read(&mut reader)?;
+        let salt = reader.zeros(2)?.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
         reader.zeros(4)?;
-        Ok(Self { uuid, key: SegmentKey { id, salt }, purpose, next_run_no, next_lsn })
-    }
-
-    /// Whether these bytes were zeroed, and then at most the beginning of a header was written over
-    /// them: a header of this store, and not that of the segment `id`. The last bytes of a header
-    /// are its checksum, so damage hardly ever looks like this.
-    pub(crate) fn is_broken_off(bytes: &[u8], uuid: &[u8; 16], id: SegmentId) -> bool {
-        let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        let Some((checked, checksum)) = bytes.split_at_checked(CHECKED_LEN) else { return false };
-        let crc = crc32fast::hash(checked).to_le_bytes();
-        let begins =
-            |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(one, two)| one == two);
-        let is_of_store = begins(&bytes[..end], &[MAGIC.as_slice(), uuid].concat());
-        // Later owners of an extent have larger ids.
-        let found = u32_at(bytes, ID_AT).unwrap_or(id.0);
-        let is_other = found != id.0 && (end <= ID_AT + size_of::<u32>() || found > id.0);
-        let is_whole = end <= CHECKED_LEN || begins(&bytes[CHECKED_LEN..end], &crc);
-        is_of_store && is_other && is_whole && checksum.len() >= crc.len()
+        let key = SegmentKey { id, salt };
+        Ok(Self { uuid, key, purpose, extent_size, next_run_no, next_lsn })
     }
 }
 
@@ -118,6 +105,7 @@ mod tests {
                 uuid: [9; 16],
                 key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
                 purpose,
+                extent_size: ExtentSize::MIN,
                 next_run_no: RunNo(17),
                 next_lsn: Lsn(99),
             };
@@ -128,30 +116,5 @@ mod tests {
                 assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
             }
         }
-    }
-
-    #[test]
-    fn a_header_that_is_broken_off_over_zeros_is_told_from_a_damaged_one() {
-        let key = SegmentKey { id: SegmentId(7), salt: 0x1234_5678_9abc_def0 };
-        let (uuid, next_run_no, next_lsn) = ([9; 16], RunNo(17), Lsn(99));
-        let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn };
-        let bytes = header.encode();
-        let is_broken_off = |bytes: &[u8], id| SegmentHeader::is_broken_off(bytes, &uuid, id);
-        for len in 0..bytes.len() {
-            let mut head = [0; SEGMENT_HEADER_LEN as usize];
-            head[..len].copy_from_slice(&bytes[..len]);
-            assert!(is_broken_off(&head, SegmentId(3)), "{len} bytes");
-            // What has the id of the segment is a damaged header of it.
-            assert_eq!(is_broken_off(&head, key.id), len <= ID_AT, "{len} bytes");
-            // The first byte behind the id that is not zero is the salt's.
-            assert_eq!(is_broken_off(&head, SegmentId(9)), len <= 32, "{len} bytes");
-        }
-        for (bit, flipped) in flips(&bytes, bytes.len()) {
-            assert!(!is_broken_off(&flipped, SegmentId(3)), "bit {bit}");
-        }
-        let mut foreign = [0; SEGMENT_HEADER_LEN as usize];
-        foreign[..24].copy_from_slice(&[&MAGIC[..], &[8; 16]].concat());
-        assert!(!is_broken_off(&foreign, SegmentId(3)));
-        assert!(!is_broken_off(&bytes[..20], SegmentId(3)), "too short");
     }
 }

@@ -66,10 +66,9 @@ fn what_a_crash_leaves_of_an_erasure_goes_after_the_next_opening() {
     }
 }
 
-/// Closing returns the blocks of a few rows of free extents. The others are not forgotten because
-/// the store was closed.
+/// The next opening does not look for them, because the store was closed.
 #[test]
-fn what_closing_leaves_of_an_erasure_goes_after_a_later_opening_in_any_number_of_extents() {
+fn closing_clears_what_is_left_of_an_erasure_in_any_number_of_extents() {
     let disk = SimDisk::untracked(Vec::new());
     let log = options(SpaceReturn::Keep).create_storage(Arc::new(disk.clone())).unwrap();
     let mut random = SplitMix64::new(7);
@@ -96,12 +95,9 @@ fn what_closing_leaves_of_an_erasure_goes_after_a_later_opening_in_any_number_of
     // Its thread does not come to it.
     let threads = options(SpaceReturn::Keep).scheduler(Arc::new(Background::default()));
     threads.open_storage(storage.clone()).unwrap().close().unwrap();
-    let left = have(&storage.to_bytes());
-    drop(options(SpaceReturn::Keep).open_storage(storage.clone()).unwrap());
     let image = storage.to_bytes();
-    let extents = image.len() / (64 << 10);
-    let have = have(&image);
-    assert!(have < left && have + free as usize <= extents, "{have} of {left}, {free} free");
+    let (left, extents) = (have(&image), image.len() / (64 << 10));
+    assert!(left + free as usize <= extents, "{left} of {extents}, {free} free");
 }
 
 /// Beside the append of a large record, which chooses free extents for its chunks: they have bytes
@@ -282,7 +278,7 @@ fn with_orphans(disk: &SimDisk) -> RunLog {
     disk.write_at(0, &image).unwrap();
     lose_power_at(disk, &[b't'; 300]);
     let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
-    assert_eq!(log.recovery_report().torn.len(), 1, "{}", log.recovery_report());
+    assert!(log.recovery_report().torn.is_some(), "{}", log.recovery_report());
     assert_eq!(log.stats().unwrap().end.segment, SegmentId(3));
     assert!(has_secret(&disk.image()));
     let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();
