@@ -45,14 +45,14 @@ mod tables;
 mod value;
 
 pub(crate) use catalog::{Catalog, Order, RunKey, RunList, Statuses};
-pub(crate) use check::{DifferenceKind, Subject, check, has_span};
+pub(crate) use check::{DifferenceKind, Subject, check};
 pub(crate) use listing::Listing;
 #[cfg(test)]
 pub(crate) use merge::run_state;
 pub(crate) use merge::{Applied, Directories, fold_spans};
 pub(crate) use places::Places;
 pub(crate) use plan::{Relocation, SegmentChange};
-pub(crate) use row::{NO_TIME, RowSummary, RunRow, RunState, Span, earlier};
+pub(crate) use row::{RowSummary, RunRow, RunState, Span};
 pub(crate) use scan::DirectoryScan;
 pub(crate) use snapshot::IndexSnapshot;
 pub(crate) use store::{IndexIdentity, IndexStore};

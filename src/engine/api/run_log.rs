@@ -438,7 +438,8 @@ impl RunLog {
     /// # Ok(()) }
     /// ```
     pub fn health(&self) -> Health {
-        self.log().setup.monitor.health()
+        let quarantined = self.log().quarantined();
+        Health { quarantined, ..self.log().setup.monitor.health() }
     }
 
     /// Makes everything durable, brings the index up to date, marks the file as cleanly closed, and

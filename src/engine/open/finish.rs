@@ -8,7 +8,7 @@ use crate::engine::open::replay::{Recovered, RecoveredLog};
 use crate::engine::setup::due::Wanted;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
-use crate::engine::values::report::{IndexRecovery, RecoveryReport};
+use crate::engine::values::report::RecoveryReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::ExtentSize;
@@ -64,16 +64,10 @@ pub(crate) fn finish(
         log.space.allocator.lock().manifest.synced();
         let end = state.end_of_log();
         log.commit.begin(end);
-        // Directories that were rebuilt.
         let segments = state.catalog.segments().iter().chain(&state.unapplied);
-        report.damaged.extend(segments.filter_map(|segment| segment.directory_damage().cloned()));
+        report.damaged.extend(segments.filter_map(|segment| segment.quarantine().cloned()));
         end
     };
-    // The next opening takes the segments that this one has closed for whole. It finds a damaged
-    // directory again, so the index need not be checked for that before this opening ends.
-    if report.may_lack_deletions() && engine.checkpoints.settle_index()? {
-        report.index = IndexRecovery::Dropped;
-    }
     // What a truncation marker leaves out is below the floor from the new epoch on, where it would
     // count if the marker was damaged (O22). The sync in front of the superblock covers this.
     log.note_seals()?;

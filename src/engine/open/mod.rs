@@ -39,7 +39,7 @@ use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::evictions::{evictions, has_evictions};
+use crate::engine::state::evictions::evictions;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::state::tail::Tail;
@@ -232,7 +232,6 @@ fn read_unstated(base: &mut Base, known: &Known) -> Result<RunNo> {
         if let Some(Use::Log { sealed: Some(at), .. }) =
             base.extents.uses.get_mut(&segment.extent())
             && largest < end
-            && segment.directory_damage().is_none()
         {
             at.next_run_no = end;
             base.rewrite = true;
@@ -293,10 +292,6 @@ fn build(
     if base.superblock.flags & (FLAG_COPY | FLAG_SALVAGED) != 0 {
         state.leave_numbers_out(RunNo(0), setup.options.environment.random()?);
     }
-    let is_rebuilt =
-        |segment: &Arc<Segment>| has_evictions(segment) && segment.directory_damage().is_some();
-    state.has_lost_deletions =
-        report.may_lack_deletions() || state.catalog.segments().iter().any(is_rebuilt);
     let slot = match (setup.options.index, keep_index) {
         (false, _) => IndexSlot::Off,
         (true, true) => IndexSlot::Stored,
@@ -357,7 +352,11 @@ pub(crate) fn first_state(
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
     let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
-        deleted.extend(evictions(segment)?);
+        match evictions(segment) {
+            // Whatever asks for the runs of a quarantined segment fails.
+            Err(Error::Corrupt(_)) => {}
+            found => deleted.extend(found?),
+        }
     }
     let mut suspects = BTreeSet::new();
     // A store may say of runs that never began that they are deleted. New runs get other numbers.
@@ -378,7 +377,6 @@ pub(crate) fn first_state(
         catalog: Arc::new(catalog),
         active: ActiveRuns::default(),
         deleted: Arc::new(deleted),
-        has_lost_deletions: false,
         suspects,
         dead,
         retired: known.retired,

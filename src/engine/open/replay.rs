@@ -10,10 +10,10 @@ use crate::engine::open::cut::{Cut, is_seal};
 use crate::engine::open::decide::{Action, Bytes, Case, decide};
 use crate::engine::open::page_cache::is_left_by_a_kill;
 use crate::engine::state::scan::{
-    Item, Lexed, Missing, Names, directory_in, frames_below, is_of, is_of_run, lex_up_to,
-    missing_in, names, replay, truncation_marker, whole_up_to,
+    Item, Lexed, Missing, Names, directory_in, frames_below, is_of, lex_up_to, missing_in, names,
+    replay, truncation_marker, whole_up_to,
 };
-use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{RecoveryReport, TornTail};
 use crate::error::{Corruption, Damage, Place, Result};
@@ -58,20 +58,6 @@ pub(crate) struct RecoveredLog {
 }
 
 impl Recovered {
-    /// Notes whether the segment has frames of runs that it does not list, or bytes that may be
-    /// such frames.
-    fn note_hidden(&self, items: &[Item]) {
-        let is_hidden = |item: &Item| match item {
-            Item::Frame(Lexed { header, .. }) => {
-                is_of_run(header) && self.builder.run(header.run_no).is_none()
-            }
-            Item::Gap { blank, .. } => !blank,
-        };
-        if items.iter().take_while(|item| item.offset() < self.end).any(is_hidden) {
-            self.segment.note(Mark::Hiding);
-        }
-    }
-
     /// Overwrites everything behind the end with zeros, so that the log can continue in the segment
     /// if there is no space for another. From the last range to the first: so a crash never leaves
     /// a valid frame behind one that is gone. Nothing below the floor is changed: if the end is
@@ -98,8 +84,6 @@ impl Recovered {
             disk.zero(at(word), trace.len())?;
         }
         if kept > self.end {
-            // Whatever is in front of the floor stays.
-            self.segment.note(Mark::Hiding);
             self.end = kept;
         }
         (self.torn, self.unused) = (false, self.end == SEGMENT_HEADER_LEN);
@@ -298,7 +282,6 @@ fn recover_segment(
             recovered.seal_at = recovered.seal_at.max(floor.offset);
         }
     }
-    recovered.note_hidden(&cut.items);
     recovered
 }
 

@@ -202,8 +202,9 @@ impl Copied {
             let entry = known.run(known.find_no(run_no).ok()??).ok()?;
             Some((entry.agent, entry.run))
         };
-        let directory =
-            directory_of(bytes, segment.frames(), (self.end, RunNo(u64::MAX)), &mut name_of);
+        let piece = Piece { at: 0, bytes, extent_len: segment.extent_size().bytes_u32() as usize };
+        let at_end = (self.end, known.next_run_no());
+        let directory = directory_of(piece, segment.frames(), at_end, &mut name_of);
         let listed =
             Directory::new(&directory).map_err(|damage| segment.damaged_directory(damage))?;
         let has_evictions = listed.eviction_count() > 0;

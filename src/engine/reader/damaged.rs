@@ -72,7 +72,7 @@ impl Damaged {
         let with_damage: HashSet<SegmentId> = frames.collect();
         for (segment, end) in sealed.chain([tail]) {
             let at = segment.file_offset();
-            if segment.directory_damage().is_some() || segment.is_sealed_here() {
+            if segment.quarantine().is_some() || segment.is_sealed_here() {
                 // The directory was made of all frames.
                 // A page more shows that a file that was cut off has grown again.
                 let last = (at + segment.data_end() as u64).max(at + u64::from(end));
@@ -160,7 +160,7 @@ impl Gap {
 /// Whether a segment of an earlier view may be used again: not if its directory was made of its
 /// frames, since more of them may be whole by now.
 pub(super) fn may_stay(segment: &Segment) -> bool {
-    segment.directory_damage().is_none()
+    segment.quarantine().is_none()
 }
 
 /// Repeats a look that may be in vain: at once while a frame may still be being written, and rarely

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use crate::engine::compact::{Attempt, Goal};
 use crate::engine::read::documents::document_ids;
 use crate::engine::reclaim::Compacting;
-use crate::engine::reclaim::dead::may_hide;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
-use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::state::segment::Segment;
 use crate::engine::write::batch::{Batch, Expected};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::segments::directory_builder::DirectoryBuilder;
@@ -57,7 +56,12 @@ impl Retainer {
     /// Deletes a run, and moves everything else out of the segments with bytes of it, until the
     /// file has none. Returns its payload bytes, and the number of extents with readers. For a run
     /// that was deleted before, it removes the remaining bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] before anything is deleted if a segment is quarantined: it may have bytes
+    /// of any run.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
+        self.log.check_directories()?;
         let (space, deleted) = match self.delete(run, Rule::Erased) {
             Ok((agent, bytes)) => (Some(agent), Ok(bytes)),
             Err(Error::RunNotFound { run, agent }) => {
@@ -76,6 +80,7 @@ impl Retainer {
     /// same time, those of a version that was current just before.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
         self.log.disk.check_owned()?;
+        self.log.check_directories()?;
         let (space, id) = document_ids(name, key)?;
         let mut left = TRIES;
         let bytes = loop {
@@ -99,29 +104,24 @@ impl Retainer {
 
     /// Moves living runs out of the segments with remains of the erased run or document, and leaves
     /// none of their bytes. Returns whether there were any, and the number of extents that may
-    /// still have some, since they have readers.
-    ///
-    /// Segments that do not know the name, but may have such bytes, are first: the others know it
-    /// until all is done. One of them that cannot move, and is not dead, is an error in the end.
+    /// still have some, since they have readers. A segment that cannot move, and is not dead, is an
+    /// error in the end.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin();
         compacting.rate = Rate::Unlimited;
         {
             let mut state = self.log.state.lock();
-            if erasing.is_in_tail(&state.tail.builder) || state.tail.segment.is(Mark::Hiding) {
+            if erasing.is_in_tail(&state.tail.builder) {
                 self.log.roll(&mut state)?;
             }
         }
         self.checkpoints.cover_seals()?;
-        let (doubtful, found) = self.remains(&mut compacting, erasing)?;
+        let (remains, is_known) = self.remains(erasing)?;
         let pass = |compacting: &mut Compacting| -> Result<Vec<_>> {
-            let doubted = self.vacate_all(compacting, &doubtful)?;
-            // First those that are known to have bytes.
-            let mut left = self.vacate_all(compacting, &found)?;
-            left.extend(doubted);
+            let left = self.vacate_all(compacting, &remains)?;
             // One in which nothing lives was not vacated.
-            self.log.state.lock().suspects.extend(doubtful.iter().chain(&found));
+            self.log.state.lock().suspects.extend(&remains);
             self.reclaimer.free_dead(compacting)?;
             // What closing breaks off says nothing: each of these steps may have done less.
             if self.log.due.is_stopping() { Err(Error::Closed) } else { Ok(left) }
@@ -140,10 +140,12 @@ impl Retainer {
         if let Some((_, why)) = left.into_iter().find(|(id, _)| catalog.segment(*id).is_some()) {
             return Err(why);
         }
+        let mut pinned = 0;
         // Also those of an earlier erasure.
-        let (doubted, pinned) = self.among(&retired, &mut compacting, erasing)?;
-        let has_some = !found.is_empty() || !doubted.is_empty() || !pinned.is_empty();
-        Ok((has_some, (doubted.len() + pinned.len()) as u64))
+        for segment in &retired {
+            pinned += u64::from(segment.sealed().is_none() || erasing.is_in(segment)?);
+        }
+        Ok((is_known || pinned > 0, pinned))
     }
 
     /// Moves everything that lives out of these segments. Returns those that stay because they are
@@ -172,42 +174,23 @@ impl Retainer {
         Ok(left)
     }
 
-    /// The segments that may have bytes of the erased run or document without knowing its name, and
-    /// those that know it.
-    fn remains(
-        &self,
-        compacting: &mut Compacting,
-        erasing: &Erasing,
-    ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
+    /// The segments that may have bytes of the erased run or document, and whether one of them
+    /// knows its name.
+    fn remains(&self, erasing: &Erasing) -> Result<(Vec<SegmentId>, bool)> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
-        self.among(catalog.segments(), compacting, erasing)
-    }
-
-    /// Those of some segments.
-    fn among(
-        &self,
-        segments: &[Arc<Segment>],
-        compacting: &mut Compacting,
-        erasing: &Erasing,
-    ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
-        let (mut doubtful, mut found) = (Vec::new(), Vec::new());
-        for segment in segments {
+        let (mut remains, mut is_known) = (Vec::new(), false);
+        for segment in catalog.segments() {
             if self.log.due.is_stopping() {
                 return Err(Error::Closed);
             }
-            let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
-            let read = erasing.is_in(segment).and_then(|is_in| {
-                let hides = is_in || is_behind || may_hide(segment, &mut compacting.unlisted)?;
-                Ok((is_in, hides))
-            });
-            // One that cannot be read may have anything.
-            match compacting.unless_unread(segment.id(), read)? {
-                Some((true, _)) => found.push(segment.id()),
-                Some((false, false)) => {}
-                Some((false, true)) | None => doubtful.push(segment.id()),
+            let is_in = erasing.is_in(segment)?;
+            // What a crash left behind the end may be of any run.
+            if is_in || segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end) {
+                remains.push(segment.id());
             }
+            is_known |= is_in;
         }
-        Ok((doubtful, found))
+        Ok((remains, is_known))
     }
 
     /// Moves everything that lives out of a segment. Returns why it stays: it is damaged, or the

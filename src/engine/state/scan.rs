@@ -369,39 +369,34 @@ fn note(
     }
 }
 
-/// Whether a frame has something of a run besides its name.
-pub(crate) fn is_of_run(header: &FrameHeader) -> bool {
-    header.run_no != RunNo(0) && !matches!(header.kind, FrameKind::Bind | FrameKind::Commit)
-}
-
 /// All frames of a sealed segment below its end, damaged or not.
 pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
     let is_below = |lexed: &&Lexed| lexed.header.position.offset < end;
     items.iter().filter_map(Item::frame).filter(is_below).copied().collect()
 }
 
-/// Rebuilds the directory of a sealed segment from its frames, because the stored one is damaged.
-pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
-    let extent = segment.read_all()?;
-    let (end, run_nos_end) = segment
-        .sealed()
-        .map_or((u32::MAX, RunNo(u64::MAX)), |sealed| (sealed.end, sealed.run_nos_end()));
-    Ok(directory_of(&extent, segment.frames(), (end, run_nos_end), &mut |_| None))
+/// The directory of a sealed segment, built again from its frames, if its bytes have the digest
+/// that the SEAL record states. Then they are the bytes that were stored.
+pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
+    let Some(sealed) = segment.sealed() else { return Ok(None) };
+    let bytes = &*segment.read_up_to(sealed.end as usize)?;
+    let piece = Piece { at: 0, bytes, extent_len: segment.extent_size().bytes_u32() as usize };
+    let at = (sealed.end, sealed.next_run_no);
+    let rebuilt = directory_of(piece, segment.frames(), at, &mut |_| None);
+    Ok(Some(rebuilt).filter(|bytes| crc32fast::hash(bytes) == sealed.digest))
 }
 
-/// The directory of a segment that ends at `end` and has runs below a number, by its frames. All
-/// its batches are whole.
+/// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
 pub(crate) fn directory_of(
-    extent: &[u8],
+    extent: Piece<'_>,
     check: &FrameCheck,
-    (end, run_nos_end): (u32, RunNo),
+    (end, next_run_no): (u32, RunNo),
     name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) -> Vec<u8> {
-    let mut frames = frames_below(&lex(extent, check), end);
-    frames.retain(|lexed| lexed.header.run_no < run_nos_end);
-    let replayed = replay(extent, &frames, end, name_of);
-    let last = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0);
-    replayed.builder.encode(RunNo(last.saturating_add(1)))
+    let (frames, mut replayed) =
+        (frames_below(&lex(extent.bytes, check), end), Replayed::default());
+    replay_piece(&mut replayed, extent, &frames, end, name_of);
+    replayed.builder.encode(next_run_no)
 }
 
 /// The SEAL frame with which an earlier recovery ended the segment in front of evidence (section 14

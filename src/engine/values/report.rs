@@ -69,16 +69,6 @@ impl RecoveryReport {
         self.damaged.iter().filter(move |one| is_gone(one.damage) && is_part(&one.place))
     }
 
-    /// Whether something may be lost that deleted a run or a document: any frame but a record.
-    pub(crate) fn may_lack_deletions(&self) -> bool {
-        let may_be = |one: &Corruption| match one.place {
-            Place::Frame(_) => one.seq.is_none(),
-            Place::Extent { .. } => true,
-            _ => false,
-        };
-        self.has_lost() || self.damaged.iter().any(may_be)
-    }
-
     /// Whether the manifest or frames are missing.
     pub(crate) fn has_lost(&self) -> bool {
         self.salvaged || self.lost().next().is_some()

@@ -1,7 +1,6 @@
 //! What salvage brings out of a damaged store.
 
 pub(crate) mod crowded_blocks;
-pub(crate) mod lost_segments;
 pub(crate) mod salvaged_batches;
 pub(crate) mod salvaged_losses;
 pub(crate) mod whole_records;
