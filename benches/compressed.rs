@@ -133,9 +133,6 @@ fn fill(name: &'static str, compression: Compression, runs: u64) -> Side {
     log.checkpoint().unwrap();
     let began = Instant::now();
     let done = log.compact().unwrap();
-    if std::env::var_os("RUNLOG_BENCH_STATS").is_some() {
-        println!("{:?}", log.stats().unwrap());
-    }
     println!("{name}: compacted in {:.1} s, {done:?}", began.elapsed().as_secs_f64());
     Side { name, log, _folder: folder }
 }

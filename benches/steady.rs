@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! cargo bench --bench steady                               # 12 MB retained, 20 times over
-//! RUNLOG_BENCH_RETAINED=100000000 cargo bench --bench steady
+//! cargo bench --bench steady -- 100000000 50000            # 100 MB, 50,000 appends a second
 //! ```
 //!
 //! 64 runs at a time get 30 records of 256 B each at Process level, and end; new runs replace them.
@@ -12,7 +12,8 @@
 //! whether a compaction was running at its begin or end; it looks at the file whenever a group of
 //! runs has ended.
 //!
-//! Appends come as fast as possible or, with `RUNLOG_BENCH_RATE`, at that many a second.
+//! The arguments are the bytes that are retained, and the appends a second; without the second one,
+//! appends come as fast as possible.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![allow(clippy::cast_precision_loss, reason = "for people to read")]
@@ -81,7 +82,7 @@ struct Times {
 }
 
 fn main() {
-    let wanted = std::env::var("RUNLOG_BENCH_RETAINED").map_or(12_000_000, |text| number(&text));
+    let wanted = argument(0).unwrap_or(12_000_000);
     let per_run = RECORDS as u64 * FRAME_LEN;
     let keep = (wanted / per_run / AGENTS as u64).max(1);
     let runs = usize::try_from(TIMES * keep).unwrap() * AGENTS;
@@ -120,8 +121,9 @@ fn main() {
     times.print();
 }
 
-fn number(text: &str) -> u64 {
-    text.parse().expect("a number")
+/// The number in this place of the arguments.
+fn argument(place: usize) -> Option<u64> {
+    std::env::args().filter_map(|text| text.parse().ok()).nth(place)
 }
 
 /// Writes some runs, interleaved.
@@ -131,7 +133,7 @@ fn write(log: &RunLog, runs: &[usize], compactions: &Compactions, times: &mut Ti
         let (agent, run) = workload::ids(number);
         log.start_run(&agent, &run, Metadata::new(b"{}").durability(process)).unwrap()
     };
-    let pause = std::env::var("RUNLOG_BENCH_RATE").map_or(0, |rate| 1_000_000_000 / number(&rate));
+    let pause = argument(1).map_or(0, |rate| 1_000_000_000 / rate);
     let pause = Duration::from_nanos(pause);
     let writers: Vec<_> = runs.iter().map(start).collect();
     for seq in 0..RECORDS {

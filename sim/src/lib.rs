@@ -94,6 +94,7 @@ mod env;
 mod fault;
 mod random;
 mod record;
+pub mod settings;
 mod space;
 
 pub use crash::CrashImages;

@@ -44,8 +44,9 @@ number!(
 );
 number!(
     /// The version of a document. The store never gives a version twice, and compaction does not
-    /// change it. It is larger than the versions of all values whose writing began earlier. If two
-    /// large values are written at the same time, either may be the latest in the end.
+    /// change it. It is larger than the versions of all values whose writing began earlier. A large
+    /// value counts when its writing ends: a value that was written meanwhile has a larger version,
+    /// and the version of the document may then go back to that of the large value.
     Version(u64)
 );
 number!(

@@ -39,12 +39,6 @@ pub(crate) fn measure(data: Data, folder: &Path) -> Measured {
     let stats = log.stats().unwrap();
     let live = collected.plan.totals.kept_bytes;
     let bound = live * 115 / 100 + 8 * stats.extent_len;
-    if std::env::var_os("RUNLOG_PEERS_SIZES").is_some() {
-        println!("{stats:?}");
-        for (when, Sizes { len, allocated }) in &seen {
-            println!("{} ms: {} / {} KiB", when.as_millis(), len >> 10, allocated >> 10);
-        }
-    }
     check(data, &log);
     // If the file is still too large after five seconds, that counts as five seconds.
     let space = sizes::small_since(&seen, bound).unwrap_or(LATER).max(delete);

@@ -1,5 +1,6 @@
 //! Numbers about an open store.
 
+use core::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,12 +10,13 @@ use crate::engine::compact::uses::live_bytes;
 use crate::engine::read::Reader;
 use crate::engine::read::list::count_living;
 use crate::engine::setup::options::TailWriter;
+use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::{Disk, IoCounters};
 use crate::error::Result;
 use crate::format::layout::{EXTENTS_AT, ExtentSize};
 use crate::format::map::manifest::{Extents, Use};
-use crate::format::segments::segment::Purpose;
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::types::{LogPosition, RunNo, SegmentId};
 
 /// Numbers about an open store, as of one moment.
@@ -62,7 +64,8 @@ pub struct Stats {
     pub runs: u64,
     /// The number of runs whose state is in memory.
     pub active_runs: u64,
-    /// The number of deleted runs that still have frames in some segment.
+    /// The number of deleted runs that still have frames in some segment, or a receipt. So it does
+    /// not go to 0 while receipts are kept.
     pub deleted_runs: u64,
     /// Whether the index is open.
     pub index_open: bool,
@@ -72,8 +75,10 @@ pub struct Stats {
     pub index_page_reads: u64,
     /// Everything in front of this position survives power loss.
     pub durable: LogPosition,
-    /// The end of the log.
+    /// The end of the log, never in front of `durable`.
     pub end: LogPosition,
+    /// The bytes of frames from `durable` to `end`, headers included, which a power loss may take.
+    pub undurable_bytes: u64,
     /// How frames reach the file: [`TailWriter::Mapped`] or [`TailWriter::Pwrite`].
     pub tail_writer: TailWriter,
     /// The calls on the storage since the store was opened.
@@ -91,6 +96,34 @@ pub struct Pinned {
     pub bytes: u64,
     /// How many traces hold it, and records or payloads; those of one trace count as one.
     pub holders: u64,
+}
+
+/// How far the log goes, and how far it is durable, as of one moment.
+struct LogEnds {
+    durable: LogPosition,
+    end: LogPosition,
+    undurable_bytes: u64,
+}
+
+impl LogEnds {
+    /// The caller read `durable` while it held this state. A sync never covers more than what was
+    /// written, so the end is not in front of it.
+    fn of(state: &LogState, durable: LogPosition) -> Self {
+        let (end, tail) = (state.end_of_log(), &state.tail);
+        let sealed = state.catalog.segments().iter().filter(|segment| !segment.is_output());
+        let sealed = sealed.rev().take_while(|segment| segment.id() >= durable.segment);
+        let sealed = sealed
+            .chain(&state.unapplied)
+            .filter_map(|segment| Some((segment.id(), segment.sealed()?.end)));
+        let behind = |(id, end): (SegmentId, u32)| match id.cmp(&durable.segment) {
+            Ordering::Less => 0,
+            Ordering::Equal => end.saturating_sub(durable.offset),
+            Ordering::Greater => end.saturating_sub(SEGMENT_HEADER_LEN),
+        };
+        let all = sealed.chain([(tail.segment.id(), tail.offset)]);
+        let undurable_bytes = all.map(|ends| u64::from(behind(ends))).sum();
+        Self { durable: durable.min(end), end, undurable_bytes }
+    }
 }
 
 impl Engine {
@@ -126,7 +159,7 @@ impl Engine {
         let index = self.checkpoints.index.lock();
         let index_reads = index.host().map(RedbBackend::reads);
         drop(index);
-        let (catalog, active_only, active_runs, deleted_runs, unsealed, end, writer) = {
+        let (catalog, active_only, active_runs, deleted_runs, unsealed, log, writer) = {
             let mut state = self.log.reader.open()?;
             (
                 state.catalog.clone(),
@@ -134,7 +167,7 @@ impl Engine {
                 state.active.len() as u64,
                 state.deleted.clone(),
                 state.unapplied.len(),
-                state.end_of_log(),
+                LogEnds::of(&state, self.log.commit.durable()),
                 state.tail.writer(),
             )
         };
@@ -151,7 +184,7 @@ impl Engine {
             allocator.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
         };
         let file_len = self.log.disk.len()?;
-        let open_bytes = open_bytes(allocator.manifest.extents(), self.log.extent_size, end);
+        let open_bytes = open_bytes(allocator.manifest.extents(), self.log.extent_size, log.end);
         let used = allocator.manifest.extents().uses.keys();
         let in_file = self.log.extent_size.extents_in(file_len);
         let used_in_file = used.filter(|extent| u64::from(extent.0) < in_file).count() as u64;
@@ -181,8 +214,9 @@ impl Engine {
             index_open: index_reads.is_some(),
             index_applied,
             index_page_reads: index_reads.unwrap_or(0),
-            durable: self.log.commit.durable(),
-            end,
+            durable: log.durable,
+            end: log.end,
+            undurable_bytes: log.undurable_bytes,
             tail_writer: writer,
             io: self.log.disk.counters(),
         })
@@ -197,13 +231,14 @@ pub(crate) fn stats_of(
     extents: &Extents,
     floor: LogPosition,
 ) -> Result<Stats> {
-    let (catalog, in_memory, deleted, sealed, end, tail) = {
+    let (catalog, in_memory, deleted, sealed, log, tail) = {
         let state = answers.open()?;
         let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
         let sealed: Vec<Arc<Segment>> = sealed.collect();
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
         let numbers = state.active.run_numbers();
-        (catalog, numbers, deleted, sealed, state.end_of_log(), u64::from(state.tail.offset))
+        let log = LogEnds::of(&state, floor);
+        (catalog, numbers, deleted, sealed, log, u64::from(state.tail.offset))
     };
     let size = answers.setup.extent_size;
     let mut live_bytes = tail;
@@ -213,7 +248,7 @@ pub(crate) fn stats_of(
     let count =
         |wanted: fn(&Use) -> bool| extents.uses.values().filter(|used| wanted(used)).count() as u64;
     let file_len = disk.len()?;
-    let open_bytes = open_bytes(extents, size, end);
+    let open_bytes = open_bytes(extents, size, log.end);
     let in_file = size.extents_in(file_len);
     let used = extents.uses.keys().filter(|extent| u64::from(extent.0) < in_file).count() as u64;
     let log_extents = count(|used| matches!(used, Use::Log { .. }));
@@ -242,8 +277,9 @@ pub(crate) fn stats_of(
         index_open: false,
         index_applied: None,
         index_page_reads: 0,
-        durable: floor,
-        end,
+        durable: log.durable,
+        end: log.end,
+        undurable_bytes: log.undurable_bytes,
         tail_writer: TailWriter::Auto,
         io: disk.counters(),
     })

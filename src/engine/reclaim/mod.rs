@@ -269,7 +269,9 @@ impl Reclaimer {
                 evicting.entry(run_no).or_default().push(id);
             }
         }
-        dead.retain(|id, _| staying.iter().all(|segment| segment.id() != *id));
+        for segment in &staying {
+            dead.remove(&segment.id());
+        }
         // Segments that stay may need others in turn.
         while let Some(segment) = staying.pop()
             && !evicting.is_empty()
@@ -344,7 +346,7 @@ impl Reclaimer {
         if waiting.is_empty() {
             return Ok(());
         }
-        let mut forgotten = BTreeSet::new();
+        let mut forgotten = HashSet::new();
         let freed = self.free_in_turn(compacting, &mut waiting, &mut forgotten);
         let mut state = self.log.state.lock();
         state.retired.append(&mut waiting);
@@ -361,7 +363,11 @@ impl Reclaimer {
                 return freed;
             }
             match compacting.unless_unread(segment.id(), evictions(segment))? {
-                Some(evicted) => forgotten.retain(|run_no| !evicted.contains(run_no)),
+                Some(evicted) => {
+                    for run_no in evicted {
+                        forgotten.remove(&run_no);
+                    }
+                }
                 None => forgotten.clear(),
             }
         }
@@ -378,7 +384,7 @@ impl Reclaimer {
         &self,
         compacting: &mut Compacting,
         waiting: &mut Vec<Arc<Segment>>,
-        forgotten: &mut BTreeSet<RunNo>,
+        forgotten: &mut HashSet<RunNo>,
     ) -> Result<()> {
         // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;

@@ -7,13 +7,14 @@
 mod erase;
 mod full_disk;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::Checkpoints;
 use crate::engine::compact::Compactor;
 use crate::engine::read::Reader;
 use crate::engine::read::named::Detail;
+use crate::engine::read::resolve::stored_in;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::setup::due::Wanted;
 use crate::engine::state::catalog::Catalog;
@@ -23,13 +24,16 @@ use crate::error::{Error, Result};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::gc::{Protection, Retention, Rule, Totals, plan};
 use crate::index::RunRow;
-use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, SegmentId, Timestamp};
 
 /// The most bytes of evictions that are placed under one lock.
 const EVICT_FRAME: usize = 32 << 10;
 
 /// The most runs that are looked up before some of them are evicted.
 const EVICTED_AT_ONCE: usize = 1024;
+
+/// The most deleted runs whose segments are looked up one by one.
+const LOCATED: usize = 1024;
 
 /// The plan of a policy, for the runs as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,12 +263,22 @@ impl Retainer {
         planned: Option<&Arc<Catalog>>,
         evicted: &mut HashSet<RunNo>,
     ) -> Result<()> {
+        let catalog = Arc::clone(&self.log.state.lock().catalog);
+        // A suspect is counted again, run by run. Few deletions must not count the entire store.
+        let few = Some(runs).filter(|runs| runs.len() <= LOCATED).unwrap_or_default();
+        let segments_of = |run: &PlannedEviction| stored_in(&catalog, run.run_no);
+        let located: Result<Vec<_>> = few.iter().map(segments_of).collect();
+        let located: BTreeSet<SegmentId> = located.into_iter().flatten().flatten().collect();
         let done = self.evict_each(runs, planned, evicted);
         let mut state = self.log.state.lock();
-        let all: Vec<_> = state.catalog.segments().iter().map(|segment| segment.id()).collect();
+        let is_suspect = |id: &SegmentId| {
+            located.is_empty() || located.contains(id) || catalog.segment(*id).is_none()
+        };
+        let sealed = state.catalog.segments().iter().map(|segment| segment.id());
+        let sealed: Vec<_> = sealed.filter(is_suspect).collect();
         let fresh: Vec<_> = state.unapplied.iter().map(|segment| segment.id()).collect();
         let tail = state.tail.segment.id();
-        state.suspects.extend(all.into_iter().chain(fresh).chain([tail]));
+        state.suspects.extend(sealed.into_iter().chain(fresh).chain([tail]));
         done
     }
 

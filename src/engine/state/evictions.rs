@@ -1,6 +1,6 @@
 //! Which runs a segment evicts, and which of them have frames in it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
@@ -26,7 +26,7 @@ pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Res
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let own = evictions(segment)?;
+    let own: HashSet<RunNo> = evictions(segment)?.into_iter().collect();
     let found: Vec<RunNo> = segment.in_directory(|directory| {
         if asked.len() >= directory.run_count() as usize {
             return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();

@@ -6,7 +6,9 @@
 use core::ffi::c_int;
 use std::future::Future;
 use std::pin::pin;
-use std::process::{Command, id};
+use std::process::id;
+
+use runlog_sim::settings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -91,7 +93,7 @@ fn drop_folder() {
 /// Not a test of its own: the process that forks.
 #[test]
 fn parent() {
-    if std::env::var_os("RUNLOG_STORES_FORKS").is_none() {
+    if settings::child_arguments().is_none() {
         return;
     }
     let log = in_memory();
@@ -117,9 +119,7 @@ fn parent() {
 
 #[test]
 fn a_forked_child_calls_and_drops_a_store_that_has_a_thread() {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
-    let output = command.env("RUNLOG_STORES_FORKS", "1").output().unwrap();
+    let output = settings::child("forks::parent", &[]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && told.contains("all forked"),

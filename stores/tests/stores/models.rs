@@ -9,9 +9,7 @@
 //! must be one of the candidates at any time, and is the only one from then on. After a power cut
 //! the same holds: what was acknowledged is durable.
 //!
-//! - `RUNLOG_STORES_MODEL_OPS`: how many calls each model makes; a plain `cargo test` makes few.
-//! - `RUNLOG_STORES_MODEL_SEED`: where all choices come from. In about half of the rounds the
-//!   actors are threads, so that the same seed need not fail twice.
+//! In about half of the rounds the actors are threads, so that the same seed need not fail twice.
 
 use std::error::Error as StdError;
 use std::fmt::Debug;
@@ -21,7 +19,7 @@ use std::thread;
 
 use runlog::env::Environment;
 use runlog::{Error, Place, RunLog};
-use runlog_sim::{Fault, SimDisk, SimEntropy, SplitMix64, Survivors};
+use runlog_sim::{Fault, SimDisk, SimEntropy, SplitMix64, Survivors, settings};
 use tempfile::TempDir;
 
 use super::support::options;
@@ -269,11 +267,6 @@ impl<S: Subject> Actor<S> {
 }
 
 /// The number in an environment variable.
-fn variable(name: &str, default: u64) -> u64 {
-    let asked = std::env::var(name).ok();
-    asked.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-}
-
 fn with_options(seed: u64) -> runlog::Options {
     let entropy = Arc::new(SimEntropy::new(seed));
     // Without a boot id each crash counts as a power cut.
@@ -363,9 +356,9 @@ pub(crate) fn run_on_files<S: Subject>(subject: &S, calls: u64) {
 
 fn run_on<S: Subject>(mut ground: Ground, subject: &S, calls: u64) {
     const ACTORS: usize = 3;
-    let seed = variable("RUNLOG_STORES_MODEL_SEED", 11);
-    let (wanted, mut made, mut failed) = (variable("RUNLOG_STORES_MODEL_OPS", calls), 0, 0_u64);
-    println!("RUNLOG_STORES_MODEL_SEED={seed} RUNLOG_STORES_MODEL_OPS={wanted}");
+    let (seed, wanted) = (settings::seed(11), settings::scale(calls, 10_000));
+    let (mut made, mut failed) = (0, 0_u64);
+    println!("RUNLOG_SEED={seed}, {wanted} calls");
     let mut actors: Vec<Actor<S>> = (0..ACTORS).map(|number| Actor::new(number, !seed)).collect();
     let mut log = ground.open(&with_options(1));
     for round in 0.. {

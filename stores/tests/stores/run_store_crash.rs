@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runlog::Timestamp;
-use runlog_sim::{CrashImages, SimClock, SimDisk, SplitMix64, Survivors};
+use runlog_sim::{CrashImages, SimClock, SimDisk, SplitMix64, Survivors, settings};
 use runlog_stores::run_store::{
     RetentionConfig, RunRecord, RunStarted, RunStatus, RunStore, RunTermination,
 };
@@ -172,8 +172,7 @@ fn shown(store: &RunStore, known: &Model) -> Model {
 
 /// How many scripts are tried: more where there is time.
 fn scripts() -> u64 {
-    let asked = std::env::var("RUNLOG_STORE_SCRIPTS").ok();
-    asked.and_then(|count| count.parse().ok()).unwrap_or(4)
+    settings::scale(4, 4)
 }
 
 /// The calls of a script, what each has done to the disk, and the model after each.

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use runlog::Timestamp;
-use runlog_sim::{SimClock, SimDisk};
+use runlog_sim::{SimClock, SimDisk, settings};
 use runlog_stores::run_store::{Refusal, RetentionConfig, RunStore};
 
 use super::run_store_world::{NOW, options, turn};
@@ -60,20 +60,16 @@ fn in_shell(shell: &[&str], script: &str, case: &str, folder: &Path) -> Output {
     let mut command = Command::new(shell[0]);
     command.args(&shell[1..]).args(["-c", script, "sh"]).arg(std::env::current_exe().unwrap());
     command.args(["run_store_export::within", "--exact", "--nocapture"]);
-    command.env("RUNLOG_EXPORT_CASE", case).env("RUNLOG_EXPORT_TO", folder);
-    command.output().unwrap()
+    settings::with_arguments(&mut command, &[case, folder.to_str().unwrap()]).output().unwrap()
 }
 
 /// Not a test of its own: what runs in a process of its own.
 #[test]
 fn within() {
-    let (Some(case), Some(folder)) =
-        (std::env::var_os("RUNLOG_EXPORT_CASE"), std::env::var_os("RUNLOG_EXPORT_TO"))
-    else {
-        return;
-    };
-    let (folder, store) = (Path::new(&folder), store().1);
-    match case.to_str().unwrap() {
+    let Some(arguments) = settings::child_arguments() else { return };
+    let [case, folder] = &arguments[..] else { panic!("a case and a folder") };
+    let (folder, store) = (Path::new(folder), store().1);
+    match case.as_str() {
         "killed" => {
             let _ = store.export_tree(folder);
             unreachable!("it is killed");

@@ -3,8 +3,8 @@
 //!
 //! A crash is a pair: a boundary between two operations of the disk, and one of 8 kinds, which are
 //! the 7 choices of what a power cut leaves, and a kill within the next operation.
-//! `RUNLOG_STORES_STRIDE=1` takes every pair; a plain `cargo test` takes one in 7, which is each
-//! boundary at least once, and each kind every 7 boundaries.
+//! `RUNLOG_SCALE=700` takes every pair; a plain `cargo test` takes one in 7, which is each boundary
+//! at least once, and each kind every 7 boundaries.
 
 pub(crate) mod haunted;
 
@@ -17,7 +17,7 @@ use std::thread::{self, Thread};
 use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::{Options, RunLog};
-use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors};
+use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors, settings};
 
 /// The options of a store that does everything by itself.
 pub(crate) fn options() -> Options {
@@ -121,10 +121,8 @@ impl Crash {
 
 /// One in how many crashes is taken.
 fn stride() -> usize {
-    let asked = std::env::var("RUNLOG_STORES_STRIDE").ok();
-    let stride = asked.map_or(7, |text| text.parse().expect("RUNLOG_STORES_STRIDE is a number"));
-    assert!(stride % 2 == 1, "an even stride never comes to some of the 8 kinds of crashes");
-    stride
+    // An even stride never comes to some of the 8 kinds of crashes.
+    usize::try_from(settings::stride(7, 7) | 1).unwrap()
 }
 
 /// Looks at what crashes from the boundary `first` on leave; `look` gets the store, its disk, the

@@ -227,7 +227,7 @@ fn parent() {
 fn a_forked_child_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
+    command.args(["api::forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
     let output = command.env("RUNLOG_FORKS", dir.path()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(

@@ -17,6 +17,8 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SplitMix64};
 
+use runlog_sim::settings::scale;
+
 const EXTENT: u64 = 64 << 10;
 
 /// A run as the lists must report it.
@@ -636,7 +638,7 @@ fn a_flipped_bit_of_the_index_never_makes_a_wrong_answer() {
     let extents = index_extents(&bytes);
     let mut random = SplitMix64::new(9);
     let used: Vec<usize> = extents.into_iter().flatten().filter(|&at| bytes[at] != 0).collect();
-    let flips = std::env::var("RUNLOG_INDEX_FLIPS").map_or(150, |flips| flips.parse().unwrap());
+    let flips = scale(150, 150);
     for _ in 0..flips {
         let at = used[random.index(used.len())];
         let mut damaged = bytes.clone();

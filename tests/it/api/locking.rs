@@ -5,10 +5,12 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Barrier;
 
 use runlog::{Error, Options, Result, RunLog};
+
+use runlog_sim::settings::{child, child_arguments};
 
 fn options() -> Options {
     Options::new().extent_size(64 << 10)
@@ -143,12 +145,8 @@ struct Holder(Child);
 
 impl Holder {
     fn start(path: &Path) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["locking::holder", "--exact", "--nocapture", "--test-threads=1"])
-            .env("RUNLOG_LOCKING_STORE", path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        let mut command = child("api::locking::holder", &[path.to_str().unwrap()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut told = Vec::new();
         let stdout = child.stdout.as_mut().unwrap();
@@ -169,8 +167,8 @@ impl Holder {
 /// Not a test of its own: the process that holds the store.
 #[test]
 fn holder() {
-    if let Some(path) = std::env::var_os("RUNLOG_LOCKING_STORE") {
-        let log = options().open(path).unwrap();
+    if let Some(arguments) = child_arguments() {
+        let log = options().open(&arguments[0]).unwrap();
         let run = log.start_run("agent", "run", ()).unwrap();
         let _ = run.append(b"from the holder").unwrap();
         let mut stdout = std::io::stdout();

@@ -17,7 +17,7 @@
 use runlog_sim::SplitMix64;
 
 use self::session::{Session, Tally};
-use crate::support::campaign::variable;
+use runlog_sim::settings::{replayed, scale, seed};
 
 mod policy;
 mod session;
@@ -41,25 +41,20 @@ impl Drop for Place {
         if std::thread::panicking() {
             let Self { seed, round, step } = self;
             println!("round {round}, operation {step}");
-            println!("again: RUNLOG_MODEL_SEED={seed} RUNLOG_MODEL_ROUND={round}");
+            println!("again: RUNLOG_SEED={seed} RUNLOG_REPLAY={round}");
         }
     }
 }
 
 #[test]
 fn a_store_does_what_plain_collections_do() {
-    let seed = variable("RUNLOG_MODEL_SEED", SEED);
-    let operations = variable("RUNLOG_MODEL_OPS", OPERATIONS);
-    let only = std::env::var("RUNLOG_MODEL_ROUND").is_ok();
-    println!("RUNLOG_MODEL_SEED={seed} RUNLOG_MODEL_OPS={operations}");
-    let rounds = match variable("RUNLOG_MODEL_ROUND", 0) {
-        round if only => round..round + 1,
-        _ => 0..operations.div_ceil(ROUND),
-    };
+    let (seed, operations, only) = (seed(SEED), scale(OPERATIONS, 400_000), replayed());
+    println!("RUNLOG_SEED={seed}, {operations} operations");
+    let rounds = only.map_or(0..operations.div_ceil(ROUND), |round| round..round + 1);
     let mut tally = Tally::default();
     for round in rounds {
         let steps = ROUND.min(operations.saturating_sub(round * ROUND).max(1));
-        let steps = if only { ROUND } else { steps };
+        let steps = if only.is_some() { ROUND } else { steps };
         let mut session = Session::new(SplitMix64::for_case(seed, round).next_u64(), tally);
         let mut place = Place { seed, round, step: 0 };
         for step in 0..steps {

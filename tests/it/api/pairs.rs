@@ -33,7 +33,7 @@ use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
 use crate::support::background::Background;
 use crate::support::callout::{Points, beside};
-use crate::support::campaign::variable;
+use runlog_sim::settings::{replay, scale, seed, stride};
 
 /// One pair of so many is tried by default; CI asks for more.
 const STRIDE: u64 = 37;
@@ -416,10 +416,10 @@ fn try_triple(image: &[u8], triple: [Operation; 3], point: usize) -> bool {
 
 #[test]
 fn three_operations_at_once_are_in_some_order() {
-    let (seed, image) = (variable("RUNLOG_SIM_SEED", 2026), prepare());
+    let (seed, image) = (seed(2026), prepare());
     let mut random = SplitMix64::new(seed);
     let (mut held, mut failed) = (0, 0);
-    for _ in 0..variable("RUNLOG_TRIPLES", TRIPLES) {
+    for _ in 0..scale(TRIPLES, 1_000) {
         let triple = [(); 3].map(|()| OPERATIONS[random.below(OPERATIONS.len() as u64) as usize]);
         // Most operations have few points.
         let most = 1 + random.below(POINTS as u64);
@@ -483,9 +483,9 @@ fn race(image: &[u8], first: Operation, second: Operation, times: u64) {
 
 /// Does something with each requested pair; reports those with which it panics.
 fn each_pair(mut act: impl FnMut(Operation, Operation)) {
-    let stride = variable("RUNLOG_PAIRS", STRIDE);
-    let seed = variable("RUNLOG_SIM_SEED", 2026);
-    let only = std::env::var("RUNLOG_PAIRS_ONLY").ok();
+    let stride = stride(STRIDE, 29);
+    let seed = seed(2026);
+    let only = replay();
     let mut failed = Vec::new();
     for (i, first) in OPERATIONS.iter().enumerate() {
         for (j, second) in OPERATIONS.iter().enumerate() {
@@ -503,7 +503,7 @@ fn each_pair(mut act: impl FnMut(Operation, Operation)) {
 
 #[test]
 fn two_threads_at_once_beside_one_that_appends_are_one_before_the_other() {
-    let (image, times) = (prepare(), variable("RUNLOG_RACES", RACES));
+    let (image, times) = (prepare(), scale(RACES, RACES));
     each_pair(|first, second| race(&image, first, second, times));
 }
 

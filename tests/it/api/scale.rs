@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use runlog::{
@@ -20,6 +20,8 @@ use runlog::{
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
 
+use runlog_sim::settings::{child, child_arguments, scale};
+
 /// Agents of the large stores.
 const AGENTS: u64 = 50;
 /// The runs of a page of a list.
@@ -27,12 +29,8 @@ const LIST: usize = 20;
 /// How much memory the process may need besides the file, for any number of runs.
 const MEMORY: u64 = 256 << 20;
 
-fn variable(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |value| value.parse().unwrap())
-}
-
-fn scale() -> u64 {
-    variable("RUNLOG_SCALE_RUNS", 100_000)
+fn run_count() -> u64 {
+    scale(100_000, 300_000)
 }
 
 fn run_id(number: u64) -> String {
@@ -63,8 +61,8 @@ fn write_runs(log: &RunLog, runs: u64, mut each: impl FnMut(u64)) {
 #[test]
 #[ignore = "started by the other tests, in a process of its own"]
 fn worker() {
-    let Ok(task) = std::env::var("RUNLOG_SCALE_TASK") else { return };
-    let path = std::env::var("RUNLOG_SCALE_PATH").unwrap();
+    let Some(arguments) = child_arguments() else { return };
+    let [task, path] = &arguments[..] else { panic!("a task and a path") };
     // The test harness has begun a line.
     println!();
     match task.as_str() {
@@ -77,13 +75,8 @@ fn worker() {
 
 /// Does a task in a separate process; returns its output.
 fn in_a_process(task: &str, path: &Path) -> String {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["scale::worker", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
-        .env("RUNLOG_SCALE_TASK", task)
-        .env("RUNLOG_SCALE_PATH", path)
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
+    let mut command = child("api::scale::worker", &[task, path.to_str().unwrap()]);
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() || task == "die", "{task}: {text}");
     text
@@ -106,7 +99,7 @@ fn write_and_tell_memory(path: &Path) {
     let log = Options::new().create(path).unwrap();
     let mut peak = 0;
     let began = Instant::now();
-    write_runs(&log, scale(), |number| {
+    write_runs(&log, run_count(), |number| {
         if number % 10_000 == 0 {
             peak = peak.max(anonymous_memory().unwrap_or(0));
         }
@@ -125,7 +118,7 @@ fn read_and_tell_memory(path: &Path) {
     println!("microseconds: {}", began.elapsed().as_micros());
     let mut random = SplitMix64::new(1);
     for _ in 0..20_000 {
-        let number = random.below(scale());
+        let number = random.below(run_count());
         assert_eq!(log.agent_of(&run_id(number)).unwrap(), agent_id(number).as_str());
         assert_eq!(log.trace(&run_id(number)).unwrap().count(), 1);
     }
@@ -213,7 +206,7 @@ fn lookups_read_as_much_at_very_many_runs_as_at_a_thousand() {
     let (writer, reader) = (told(&wrote, "memory"), told(&read, "memory"));
     println!(
         "{} runs, {} MB: written in {} ms, {} MiB and {} runs in memory; opened in {} us, {} MiB",
-        scale(),
+        run_count(),
         fs::metadata(&large).unwrap().len() / 1_000_000,
         told(&wrote, "milliseconds"),
         writer >> 20,
@@ -221,7 +214,7 @@ fn lookups_read_as_much_at_very_many_runs_as_at_a_thousand() {
         told(&read, "microseconds"),
         reader >> 20
     );
-    let found = most_looked_at(&small, 1000).into_iter().zip(most_looked_at(&large, scale()));
+    let found = most_looked_at(&small, 1000).into_iter().zip(most_looked_at(&large, run_count()));
     let found: Vec<_> = found.zip(QUERIES).collect();
     for ((small, large), (name, descents, _)) in &found {
         println!(
@@ -236,7 +229,7 @@ fn lookups_read_as_much_at_very_many_runs_as_at_a_thousand() {
 }
 
 fn write_and_die(path: &Path) {
-    let bytes = variable("RUNLOG_SCALE_BYTES", 100_000_000);
+    let bytes = scale(100_000_000, 500_000_000);
     let log = Options::new().create(path).unwrap();
     let payload = vec![b'x'; 1000];
     let mut written = 0;

@@ -19,7 +19,7 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy, SplitMix64};
 
-use crate::support::campaign::variable;
+use runlog_sim::settings;
 
 const EXTENT: u64 = 64 << 10;
 const ZSTD: Compression = Compression::Zstd { level: 3 };
@@ -543,7 +543,7 @@ fn an_erased_run_leaves_nothing_and_its_neighbours_everything() {
 
 /// A plain run flips some bits, and `RUNLOG_FLIP_STRIDE=1` each.
 fn stride() -> usize {
-    usize::try_from(variable("RUNLOG_FLIP_STRIDE", 997)).unwrap().min(61)
+    usize::try_from(settings::stride(997, 397)).unwrap().min(61)
 }
 
 /// A small store with one run in blocks, another one beside it; its file, and what is in it.

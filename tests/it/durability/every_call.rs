@@ -18,10 +18,10 @@ use runlog::{Compression, Rule, RunQuery, RunRef, TailWriter};
 use runlog_sim::{Fault, OpKind, SimDisk, Survivors};
 
 use crate::support::background::Background;
-use crate::support::campaign::variable;
 use crate::support::cuts::check_whole;
 use crate::support::model::Model;
 use crate::support::world::{Machine, World};
+use runlog_sim::settings::{self, replay};
 
 const KINDS: [OpKind; 7] = [
     OpKind::Read,
@@ -226,7 +226,7 @@ struct Tally {
 impl Tally {
     fn try_one(&mut self, variant: u64, failure: Failure, cut: bool) {
         let what = format!("variant {variant}, {failure:?}, cut {cut}");
-        if std::env::var("RUNLOG_EVERY_CALL_ONLY").is_ok_and(|only| only != what) {
+        if replay().is_some_and(|only| only != what) {
             return;
         }
         self.note(what, || {
@@ -240,7 +240,7 @@ impl Tally {
     fn note(&mut self, what: String, live: impl FnOnce()) {
         self.tried += 1;
         if catch_unwind(AssertUnwindSafe(live)).is_err() {
-            println!("again: RUNLOG_EVERY_CALL=1 RUNLOG_EVERY_CALL_ONLY='{what}'");
+            println!("again: RUNLOG_SCALE=1300 RUNLOG_REPLAY='{what}'");
             self.wrong.push(what);
         }
     }
@@ -254,7 +254,7 @@ impl Tally {
 
 /// One call of how many must fail.
 fn stride() -> u64 {
-    variable("RUNLOG_EVERY_CALL", 97).max(1)
+    settings::stride(97, 13)
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn after_any_call_for_space_that_fails_while_the_manifest_grows_all_can_be_delet
                 .flat_map(|number| [(number, ErrorKind::Other), (number, ErrorKind::StorageFull)])
             {
                 let what = format!("grown {variant}, {kind:?} {number}, {error:?}");
-                if std::env::var("RUNLOG_EVERY_CALL_ONLY").is_ok_and(|only| only != what) {
+                if replay().is_some_and(|only| only != what) {
                     continue;
                 }
                 let failure = (kind, number, Fault::error(error));

@@ -14,12 +14,14 @@
 
 use std::io::{BufReader, PipeReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
 use runlog::{Activity, Options, RunLog};
 use runlog_sim::SplitMix64;
+
+use runlog_sim::settings::{child, child_arguments, scale, seed};
 
 use self::model::Model;
 use self::script::{Message, Op, Stall};
@@ -92,9 +94,8 @@ struct Harness {
 /// Goal and method: see the module.
 #[test]
 fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
-    let kills = variable("RUNLOG_KILLS").unwrap_or(60);
-    let seed = variable("RUNLOG_KILL_SEED").unwrap_or(0x006b_696c_6c65_6401);
-    println!("{kills} kills, RUNLOG_KILL_SEED={seed}");
+    let (kills, seed) = (scale(60, 80), seed(0x006b_696c_6c65_6401));
+    println!("{kills} kills, RUNLOG_SEED={seed}");
     let mut harness = Harness {
         seed,
         dir: tempfile::tempdir().unwrap(),
@@ -119,7 +120,7 @@ fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
         }
         harness.check(kill, plan);
     }
-    let log = worker::options().background(false).open_existing(harness.store()).unwrap();
+    let log = worker::options(false).background(false).open_existing(harness.store()).unwrap();
     harness.model.check(&log, "at the end");
     let grown = log.stats().unwrap().file_len;
     let _ = log.compact().unwrap();
@@ -140,14 +141,11 @@ fn no_acknowledged_record_is_lost_or_changed_by_a_kill() {
 
 /// Not a test of its own: the process that the test above starts and kills.
 #[test]
-fn child() {
-    if let Some(path) = std::env::var_os("RUNLOG_KILL_STORE") {
-        let seed = variable("RUNLOG_KILL_SEED").unwrap();
-        let number = variable("RUNLOG_KILL_CHILD").unwrap();
-        let stall = std::env::var("RUNLOG_KILL_STALL").ok();
-        let stall = stall.map(|text| Stall::from_text(&text).unwrap());
-        worker::run(Path::new(&path), seed, u32::try_from(number).unwrap(), stall);
-    }
+fn started() {
+    let Some(arguments) = child_arguments() else { return };
+    let [path, seed, number, stall] = &arguments[..] else { panic!("four arguments") };
+    let (seed, number) = (seed.parse().unwrap(), number.parse().unwrap());
+    worker::run(Path::new(path), seed, number, Stall::from_text(stall));
 }
 
 impl Harness {
@@ -197,22 +195,12 @@ impl Harness {
 
     fn start_child(&self, number: u64, plan: Plan) -> (Child, PipeReader) {
         let (reader, writer) = std::io::pipe().unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["kill::child", "--exact", "--nocapture", "--test-threads=1"])
-            .env("RUNLOG_KILL_STORE", self.store())
-            .env("RUNLOG_KILL_SEED", self.seed.to_string())
-            .env("RUNLOG_KILL_CHILD", number.to_string())
-            // The child writes into it: its output belongs to the test harness.
-            .stdin(Stdio::from(writer))
-            .stdout(Stdio::null());
-        // Most children store into a map where that is possible; one in three writes.
-        if number % 3 == 2 {
-            command.env("RUNLOG_KILL_WRITES", "1");
-        }
-        if let Plan::Stopped(stall) = plan {
-            command.env("RUNLOG_KILL_STALL", stall.to_text());
-        }
+        let stall = if let Plan::Stopped(stall) = plan { stall.to_text() } else { String::new() };
+        let (store, seed, number) = (self.store(), self.seed.to_string(), number.to_string());
+        let arguments = [store.to_str().unwrap(), &seed, &number, &stall];
+        let mut command = child("durability::kill::started", &arguments);
+        // The child writes into it: its output belongs to the test harness.
+        command.stdin(Stdio::from(writer)).stdout(Stdio::null());
         // The command holds the parent's end for writing until it is dropped.
         (command.spawn().unwrap(), reader)
     }
@@ -229,7 +217,7 @@ impl Harness {
             return;
         }
         assert_eq!(names, ["store.runlog"], "{context}");
-        let options = worker::options().background(false);
+        let options = worker::options(false).background(false);
         let log = if kill % 5 == 4 {
             options.open_existing(self.store()).unwrap()
         } else {
@@ -260,9 +248,4 @@ fn next_message(pipe: &mut impl Read) -> Option<Message> {
     }
     assert!(len == 0 || len == bytes.len(), "a message is written whole or not at all");
     (len > 0).then(|| Message::decode(bytes))
-}
-
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }

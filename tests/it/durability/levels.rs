@@ -5,7 +5,7 @@
 
 use core::future::Future;
 use core::pin::{Pin, pin};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::task::{Context, Poll, Waker};
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Barrier};
@@ -14,6 +14,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use runlog::env::Environment;
+use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Allow, Batch, ContentType, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome,
@@ -335,6 +336,60 @@ fn the_background_sync_makes_records_durable_without_being_asked() {
         let stats = log.stats().unwrap();
         assert_eq!(stats.durable, stats.end);
     }
+}
+
+#[test]
+fn the_bytes_that_are_not_durable_are_those_of_all_frames_from_there_to_the_end() {
+    let log = quiet().create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    log.sync().unwrap();
+    let synced = log.stats().unwrap();
+    assert_eq!((synced.undurable_bytes, synced.durable), (0, synced.end));
+    let (mut frames, mut segments) = (0, 0);
+    while segments < 3 {
+        let before = log.stats().unwrap();
+        let _ = run.append_record(&NewRecord::new(&[b'x'; 900]).durability(Durability::Process));
+        let after = log.stats().unwrap();
+        assert_eq!(after.durable, synced.durable);
+        if after.end.segment == before.end.segment {
+            frames += u64::from(after.end.offset - before.end.offset);
+            assert_eq!(after.undurable_bytes, frames);
+        } else {
+            // The first frame of a run in a segment has its name in front.
+            let first = u64::from(after.end.offset - SEGMENT_HEADER_LEN);
+            frames += first;
+            assert_eq!(after.undurable_bytes, frames);
+            segments += 1;
+        }
+    }
+    log.sync().unwrap();
+    assert_eq!(log.stats().unwrap().undurable_bytes, 0);
+}
+
+#[test]
+fn the_durable_position_is_never_ahead_of_the_end_beside_writers_and_syncs() {
+    let options = Options::new().extent_size(EXTENT).sync_interval(Some(Duration::from_millis(1)));
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in 0..2 {
+            let (log, stop) = (&log, &stop);
+            scope.spawn(move || {
+                let run = log.start_run("agent", &format!("run-{writer}"), ()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let level = Durability::Disk;
+                    let _ = run.append_record(&NewRecord::new(b"x").durability(level)).unwrap();
+                }
+            });
+        }
+        for _ in 0..2000 {
+            let stats = log.stats().unwrap();
+            assert!(stats.durable <= stats.end, "{} of {}", stats.durable, stats.end);
+            let is_durable = stats.durable == stats.end;
+            assert!(!is_durable || stats.undurable_bytes == 0, "{}", stats.undurable_bytes);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

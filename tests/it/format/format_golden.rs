@@ -264,7 +264,7 @@ const OLD_INDEX_PAGES: &str = "tests/golden/v1-index-schema-4.pages";
 const TORN_PAGES: &str = "tests/golden/v1-torn.pages";
 
 fn blessing() -> bool {
-    std::env::var_os("RUNLOG_BLESS").is_some()
+    runlog_sim::settings::blesses()
 }
 
 /// A golden file; written anew first if that is asked for.

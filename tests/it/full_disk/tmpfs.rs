@@ -13,6 +13,8 @@ use std::process::Command;
 
 use runlog::{NewRecord, Options, Outcome, Retention, RunLog, RunQuery};
 
+use runlog_sim::settings::{child_arguments, with_arguments};
+
 const EXTENT: u64 = 64 << 10;
 const PAGE: usize = 4096;
 
@@ -45,14 +47,16 @@ fn within_a_tmpfs(case: &str) {
     let run = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(dir.path());
-        command.arg(std::env::current_exe().unwrap()).env("RUNLOG_TMPFS_CASE", case);
-        command.env("RUNLOG_TMPFS", dir.path()).output()
+        command.arg(std::env::current_exe().unwrap());
+        with_arguments(&mut command, &[case, dir.path().to_str().unwrap()]).output()
     };
     if !run(mount).is_ok_and(|output| output.status.success()) {
         println!("passed over: no tmpfs can be mounted in a namespace of its own");
         return;
     }
-    let output = run(&format!("{mount} && exec \"$1\" tmpfs::within --exact --nocapture")).unwrap();
+    let output =
+        run(&format!("{mount} && exec \"$1\" full_disk::tmpfs::within --exact --nocapture"))
+            .unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && told.contains("1 passed") && told.contains("case is over"),
@@ -65,13 +69,10 @@ fn within_a_tmpfs(case: &str) {
 /// Not a test of its own: what runs in the namespace.
 #[test]
 fn within() {
-    let (Some(case), Some(dir)) =
-        (std::env::var_os("RUNLOG_TMPFS_CASE"), std::env::var_os("RUNLOG_TMPFS"))
-    else {
-        return;
-    };
-    let dir = Path::new(&dir);
-    match case.to_str().unwrap() {
+    let Some(arguments) = child_arguments() else { return };
+    let [case, dir] = &arguments[..] else { panic!("a case and a folder") };
+    let dir = Path::new(dir);
+    match case.as_str() {
         "open" => full_and_open(dir),
         "reopen" => full_and_reopened(dir),
         "sparse" => copied_without_zeros(dir),

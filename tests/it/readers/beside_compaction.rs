@@ -26,7 +26,7 @@ use runlog::{
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
 
-use crate::support::campaign::variable;
+use runlog_sim::settings::scale;
 
 const WRITERS: u64 = 2;
 const READERS: u64 = 3;
@@ -360,7 +360,7 @@ fn all_at_once(rounds: u64, pin_age: Option<Duration>) -> Tally {
 
 #[test]
 fn readers_never_see_other_bytes_whatever_moves_or_goes() {
-    let rounds = variable("RUNLOG_READERS_ROUNDS", 200);
+    let rounds = scale(200, 1_500);
     println!("RUNLOG_READERS_ROUNDS={rounds}");
     for pin_age in [None, Some(Duration::from_millis(2))] {
         let tally = all_at_once(rounds / 2, pin_age);

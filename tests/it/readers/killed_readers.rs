@@ -191,7 +191,7 @@ struct Reading {
 impl Reading {
     fn start(store: &Path, copy: &Path, kind: u64) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["killed_readers::child", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["readers::killed_readers::child", "--exact", "--nocapture", "--test-threads=1"])
             .env("RUNLOG_READER_STORE", store)
             .env("RUNLOG_READER_COPY", copy)
             .env("RUNLOG_READER_KIND", kind.to_string())

@@ -12,8 +12,7 @@
 //! after it was due it was done. The second one has in it how long the writer's thread waited for a
 //! processor that the readers had, so it depends on how many there are.
 //!
-//! - `RUNLOG_LOAD_SECONDS`: how long the readers read.
-//! - `RUNLOG_LOAD_RATE`: the records a second.
+//! It needs the machine for itself, so CI runs it alone: `cargo test --test it -- --ignored load::`.
 
 mod reading;
 mod script;
@@ -21,7 +20,7 @@ mod script;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -31,11 +30,11 @@ use runlog::{
     RunRef, RunWriter,
 };
 
-use crate::support::campaign::variable;
+use runlog_sim::settings::{child, child_arguments, scale};
 use script::{Board, LANES, Noise, RunKey, Step, Told, agent, kept, per_step};
 
-/// If the variable is no number.
-const SECONDS: u64 = 2;
+/// How long the readers read.
+const SECONDS: u64 = 20;
 const RATE: u64 = 50_000;
 /// How long the writer works without readers at most, each of the three times.
 const LONGEST_QUIET: Duration = Duration::from_secs(30);
@@ -47,10 +46,11 @@ const SYNC_EVERY: Duration = Duration::from_millis(250);
 
 /// Not a test of its own: the processes that the test below starts.
 #[test]
-fn child() {
-    let Some(store) = std::env::var_os("RUNLOG_LOAD_STORE") else { return };
-    let board = std::env::var_os("RUNLOG_LOAD_BOARD").unwrap();
-    reading::run(Path::new(&store), Path::new(&board), variable("RUNLOG_LOAD_KIND", 0));
+fn started() {
+    let Some(arguments) = child_arguments() else { return };
+    let [folder, kind, pause] = &arguments[..] else { panic!("a folder, a kind and a pause") };
+    let pause = Duration::from_millis(pause.parse().unwrap());
+    reading::run(Path::new(folder), kind.parse().unwrap(), pause);
 }
 
 /// How long appends took.
@@ -270,13 +270,8 @@ struct Process {
 
 impl Process {
     fn start(dir: &Path, kind: u64, what: &'static str, pause: u64) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["load::child", "--exact", "--nocapture", "--test-threads=1"])
-            .env("RUNLOG_LOAD_STORE", dir.join("store"))
-            .env("RUNLOG_LOAD_BOARD", dir.join("board"))
-            .env("RUNLOG_LOAD_COPIES", dir)
-            .env("RUNLOG_LOAD_KIND", kind.to_string())
-            .env("RUNLOG_LOAD_BACKUP_MS", pause.to_string())
+        let arguments = [dir.to_str().unwrap(), &kind.to_string(), &pause.to_string()];
+        let mut child = child("readers::load::started", &arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -315,14 +310,9 @@ impl Drop for Process {
 
 /// Goal and method: see the module.
 #[test]
+#[ignore = "it needs the machine for itself"]
 fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() {
-    if std::env::var_os("RUNLOG_LOAD_SECONDS").is_none() {
-        println!("not run: RUNLOG_LOAD_SECONDS says for how long; it needs the machine for itself");
-        return;
-    }
-    let seconds = variable("RUNLOG_LOAD_SECONDS", SECONDS);
-    let rate = variable("RUNLOG_LOAD_RATE", RATE);
-    println!("RUNLOG_LOAD_SECONDS={seconds} RUNLOG_LOAD_RATE={rate}");
+    let (seconds, rate) = (scale(SECONDS, SECONDS), RATE);
     let dir = tempfile::tempdir().unwrap();
     let board = Board::create(&dir.path().join("board"));
     let store = dir.path().join("store");

@@ -1,11 +1,11 @@
 //! Calls in turn: none waits for ever because others come all the time, and none is done that was
 //! told that it is not.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
 use runlog::RunWriter;
+use runlog_sim::settings;
 use runlog_stores::sessions::Call;
 
 use super::calls::{NEVER, gated_on, held_up, wakers};
@@ -130,7 +130,7 @@ fn limit_memory(more: Option<u64>) {
 /// Not a test of its own: the process that gets no thread for a while.
 #[test]
 fn without_threads() {
-    if std::env::var_os("RUNLOG_STORES_NO_THREADS").is_none() {
+    if settings::child_arguments().is_none() {
         return;
     }
     let log = in_memory();
@@ -151,9 +151,7 @@ fn without_threads() {
 
 #[test]
 fn a_call_that_gets_no_thread_is_never_done_and_later_ones_are() {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["sessions::turns::without_threads", "--exact", "--nocapture"]);
-    let output = command.env("RUNLOG_STORES_NO_THREADS", "1").output().unwrap();
+    let output = settings::child("sessions::turns::without_threads", &[]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.contains("no thread"), "{told}{error}");

@@ -24,9 +24,9 @@ use super::script::{LONGEST_BATCH, Message, Op, RunKey, Stall, THREADS, agent};
 /// The ended runs that a thread keeps.
 const KEPT: usize = 3;
 
-/// Small extents, so that segments are full soon. The parent says when the tail is to be written.
-pub(crate) fn options() -> Options {
-    let writes = std::env::var_os("RUNLOG_KILL_WRITES").is_some();
+/// Small extents, so that segments are full soon. Most children store into a map where that is
+/// possible; one in three writes.
+pub(crate) fn options(writes: bool) -> Options {
     let writer = if writes { TailWriter::Pwrite } else { TailWriter::Auto };
     let options = Options::new().extent_size(256 << 10).tail_writer(writer);
     let options =
@@ -44,7 +44,7 @@ pub(crate) fn run(path: &Path, seed: u64, child: u32, stall: Option<Stall>) {
     }));
     let pipe = Arc::new(Pipe::from_stdin());
     let marks = Marks { pipe: Arc::clone(&pipe), stall, seen: AtomicU64::new(0) };
-    let log = options().observer(Arc::new(marks)).open(path).unwrap();
+    let log = options(child % 3 == 2).observer(Arc::new(marks)).open(path).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (log, pipe) = (log.clone(), Arc::clone(&pipe));

@@ -14,7 +14,6 @@ use runlog::{
 use runlog_sim::SplitMix64;
 
 use super::script::{Board, LANES, Noise, RunKey, State, Told, agent, newest};
-use crate::support::campaign::variable;
 
 /// How long a process waits between two looks, so that the writer has a processor.
 const BETWEEN_TRACES: Duration = Duration::from_millis(25);
@@ -36,20 +35,20 @@ struct Before {
     gone: Vec<u64>,
 }
 
-pub(crate) fn run(path: &Path, board: &Path, kind: u64) {
+pub(crate) fn run(folder: &Path, kind: u64, pause: Duration) {
     let (sender, over) = sync_channel(0);
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         drop(sender);
     });
-    let (path, board) = (path.to_owned(), Board::open(board));
+    let (path, board) = (folder.join("store"), Board::open(&folder.join("board")));
     let random = SplitMix64::new(kind);
     let mut reading = Reading { path, board, noise: Noise::new(), random, over };
     match kind {
         0 => reading.traces(),
         1 => reading.lists(),
         2 => reading.follow(),
-        _ => reading.back_up(),
+        _ => reading.back_up(folder, pause),
     }
 }
 
@@ -269,10 +268,8 @@ impl Reading {
         );
     }
 
-    fn back_up(&mut self) {
+    fn back_up(&mut self, folder: &Path, pause: Duration) {
         let reader = self.reader();
-        let folder = PathBuf::from(std::env::var_os("RUNLOG_LOAD_COPIES").unwrap());
-        let pause = Duration::from_millis(variable("RUNLOG_LOAD_BACKUP_MS", 5_000));
         let (mut backups, mut bytes, mut checked) = (0, 0, 0);
         loop {
             let is_over = self.wait(if backups == 0 { Duration::ZERO } else { pause });
