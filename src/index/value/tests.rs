@@ -56,9 +56,8 @@ fn the_bytes_of_a_row_are_these() {
         "0700000000000000",
         "706c616e6e6572", // agent
         "0500000000000000",
-        "72756e2d37", // run
-        "feffffffffffffff",
-        "01", // created_at, created_said
+        "72756e2d37",       // run
+        "feffffffffffffff", // created_at
         "01",
         "0100000000000000", // started_at
         "01",

@@ -16,6 +16,7 @@ pub(crate) mod interrupted;
 pub(crate) mod lost_commits;
 pub(crate) mod lost_ends;
 pub(crate) mod lost_tails;
+pub(crate) mod quarantine;
 pub(crate) mod reopening;
 pub(crate) mod stated_floors;
 pub(crate) mod structures;
