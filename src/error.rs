@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 pub use crate::damage::{Corruption, Damage, Place};
 pub use crate::types::Owner;
-use crate::types::{
-    AgentId, IdKind, InvalidId, LogPosition, RunId, RunStatus, Seq, Timestamp, Version,
-};
+use crate::types::{AgentId, IdKind, InvalidId, RunId, RunStatus, Seq, Timestamp, Version};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -115,13 +113,11 @@ pub enum Error {
         /// Its usual name, such as `NFS`.
         name: &'static str,
     },
-    /// The store has lost what an earlier copy of it has: a record is damaged, and a process that
-    /// opened the store since may have given its number again; or the log lacks what is behind the
-    /// record, and no loss of power explains that. The copy is what it was. The caller should keep
-    /// it and back up into another file.
-    CopyHasMore {
-        /// The first place that is lost, or behind which all is.
-        at: LogPosition,
+    /// The earlier copy, into which a backup was to go, is damaged. The backup has changed no byte
+    /// of it. The caller should back up into a new file.
+    CopyDamaged {
+        /// What is damaged.
+        damage: Corruption,
     },
     /// A [`Reader`](crate::Reader) found the store changed each time it had read it. The caller
     /// should try again.
@@ -387,11 +383,9 @@ impl Error {
                 "the file is on a network file system ({name}), where a writer lock may not hold; \
                  use a local disk, or allow it if its locks work"
             ),
-            Self::CopyHasMore { at } => write!(
-                f,
-                "the store has lost what the copy has at {at}: keep that copy, and back up into \
-                 another file"
-            ),
+            Self::CopyDamaged { damage } => {
+                write!(f, "the earlier copy is damaged ({damage}): back up into a new file")
+            }
             Self::Overtaken { attempts } => {
                 write!(f, "the store changed each of {attempts} times that it was read; try again")
             }

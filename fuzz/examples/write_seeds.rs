@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
     }
     write("open_any", "whole-front", 0, &file[..(MANIFEST_AT + 400) as usize])?;
     let mut state = 7_u64;
-    for target in ["ops", "open_mutated", "hostile_structures", "salvage", "reader"] {
+    for target in ["ops", "open_mutated", "salvage", "reader"] {
         for number in 0..12 {
             let mut bytes = vec![0; 40 + 30 * number];
             for byte in &mut bytes {

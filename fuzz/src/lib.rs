@@ -7,23 +7,9 @@ pub mod checks;
 pub mod exercise;
 pub mod mutation;
 pub mod sample;
-#[path = "../../tests/it/recovery/structures/mod.rs"]
-mod structures;
 pub mod surroundings;
 
 use std::backtrace::Backtrace;
-
-/// Uses a store in which some fields are changed and all checksums are right. Returns whether it
-/// opened, and how many records and documents were then acknowledged.
-pub fn hostile_structures(input: &[u8]) -> (bool, usize) {
-    let work = structures::run(input);
-    (work.opened, work.acknowledged)
-}
-
-/// The changes of such an input, as text.
-pub fn explain_hostile_structures(input: &[u8]) -> String {
-    structures::explain(input)
-}
 
 /// Lets panics of the index library pass to the place where the engine catches them. It may panic
 /// on damaged pages; otherwise the fuzzer aborts on any panic.

@@ -25,7 +25,7 @@ use crate::engine::setup::signal::Signal;
 use crate::engine::storage::fork;
 use crate::engine::write::ticket::HeldWakes;
 use crate::error::{Error, IoAction, Result};
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_UNRETURNED};
+use crate::format::map::superblock::FLAG_CLEAN;
 
 /// The background threads. Dropping this stops and joins them.
 #[derive(Debug)]
@@ -348,10 +348,9 @@ impl Engine {
             (state.end_of_log(), next, state.dead)
         };
         let mut allocator = space.allocator.lock();
-        let unreturned = if allocator.freed.is_empty() { 0 } else { FLAG_UNRETURNED };
         allocator.write_superblock(|block| {
             block.durable = end;
-            (block.flags, block.dead) = (FLAG_CLEAN | unreturned, dead);
+            (block.flags, block.dead) = (FLAG_CLEAN, dead);
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
         })?;
         // No change of the manifest may follow this superblock.

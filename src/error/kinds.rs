@@ -41,7 +41,7 @@ impl Error {
 
     /// Whether stored bytes are damaged.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt(_) | Self::Truncated { .. } | Self::CopyHasMore { .. })
+        matches!(self, Self::Corrupt(_) | Self::Truncated { .. } | Self::CopyDamaged { .. })
     }
 
     /// Whether what is at the path is no store: another file, a folder, a link, a device.
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
     use crate::error::{Corruption, Damage, IoAction, Place, Sized};
-    use crate::types::{AgentId, IdKind, LogPosition, RunId, RunStatus};
+    use crate::types::{AgentId, IdKind, RunId, RunStatus};
 
     /// The questions to which an error answers yes.
     fn answers(error: &Error) -> Vec<&'static str> {
@@ -246,7 +246,10 @@ mod tests {
             (Error::NeedsFeature { feature: "zstd" }, &["unsupported"]),
             (Error::Busy { path: path(), owner: None }, &["busy"]),
             (Error::Corrupt(Corruption::new(Place::Header, damage)), &["corruption"]),
-            (Error::CopyHasMore { at: LogPosition::default() }, &["corruption"]),
+            (
+                Error::CopyDamaged { damage: Corruption::new(Place::Header, damage) },
+                &["corruption"],
+            ),
             (Error::Poisoned, &["poisoned"]),
             (Error::Closed, &["closed"]),
             (Error::Exhausted { what: "segments" }, &["exhausted"]),

@@ -102,16 +102,5 @@ impl ExtentSize {
     }
 }
 
-/// Run numbers and orders are below this. No writer comes near it ([`LAST_WRITTEN`]), so a larger
-/// number is damage, and additions to numbers that were read never overflow.
-pub const NUMBERS_END: u64 = 1 << 60;
-/// Appends stop here, so far below [`NUMBERS_END`] that everything in a segment fits in between.
-pub const LAST_WRITTEN: u64 = NUMBERS_END - (1 << 32);
-
-/// Refuses numbers that no writer assigns or reaches.
-pub(crate) fn check_numbers<const N: usize>(next: [u64; N]) -> codec::Decoded<()> {
-    next.into_iter().try_for_each(|next| codec::at_most(next, NUMBERS_END))
-}
-
 /// The longest payload of an outcome.
 pub const MAX_OUTCOME: u32 = 4096;

@@ -14,8 +14,8 @@ pub mod segments;
 
 pub use frames::frame::{FrameCheck, FrameHeader, FrameKind, SegmentKey};
 pub use layout::{
-    EXTENTS_AT, ExtentSize, FORMAT_VERSION, LAST_WRITTEN, MANIFEST_AREA_LEN, MANIFEST_AT,
-    MAX_OUTCOME, NUMBERS_END, OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT,
+    EXTENTS_AT, ExtentSize, FORMAT_VERSION, MANIFEST_AREA_LEN, MANIFEST_AT, MAX_OUTCOME, OWNER_AT,
+    PAGE, PAGE_LEN, SUPERBLOCK_AT,
 };
 pub use segments::directory::{Directory, RunEntry};
 pub use segments::directory_builder::DirectoryBuilder;

@@ -5,8 +5,7 @@ use std::path::Path;
 use runlog::format::Directory;
 use runlog::format::map::manifest::Use;
 use runlog::format::map::superblock::{
-    FLAG_CLEAN, FLAG_COPY, FLAG_DAMAGED_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED, FLAG_UNRETURNED,
-    Superblock,
+    FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED, Superblock,
 };
 use runlog::{AgentId, Damage, LogPosition, RunId, RunNo, RunStatus, Timestamp};
 use serde::Serialize;
@@ -227,8 +226,6 @@ fn flags_of(block: &Superblock) -> Vec<&'static str> {
         (FLAG_INDEX_OPENING, "index_opening"),
         (FLAG_SALVAGED, "salvaged"),
         (FLAG_COPY, "copy"),
-        (FLAG_DAMAGED_COPY, "damaged_copy"),
-        (FLAG_UNRETURNED, "unreturned"),
     ];
     let set = named.iter().filter(|(flag, _)| block.flags & flag != 0);
     set.map(|(_, name)| *name).collect()

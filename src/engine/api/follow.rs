@@ -36,8 +36,6 @@ const RARELY: Duration = Duration::from_secs(1);
 ///
 /// - A follower of another process is behind by some 40 ms at most: so often it looks at the file,
 ///   with four reads of 64 KiB together. In the writer's process it is woken by each append.
-/// - Damage, and a record of more than 64 KiB whose writer died within it, cost it little: what
-///   stays so for 8 looks is looked at once a second, damage of more than 4 MiB more rarely.
 /// - It sees what was written, which a power loss may take.
 ///   [`ReaderOptions::durable_only`] makes it wait for the disk.
 /// - Runs that were deleted before it came to them are left out, but for their deletion.
@@ -45,10 +43,10 @@ const RARELY: Duration = Duration::from_secs(1);
 ///   writes deletions anew.
 /// - A writer that dies leaves it waiting for the next one; [`Reader::writer`] tells.
 ///
-/// An error is an item. Damage is told once: of one record, behind which it goes on; of lost
-/// frames, also to a follower that goes on among them; or of what all of them need, such as the
-/// manifest, and then it waits until that can be read again. A failure such as
-/// [`Error::Replaced`](crate::Error::Replaced) comes again.
+/// An error is an item. Damage of one record and lost frames are reported at their place in the
+/// log, and the follower goes on behind them. Damage of what all records need, such as the
+/// manifest, is reported once, and the follower then waits until that can be read again. A failure
+/// such as [`Error::Replaced`](crate::Error::Replaced) comes again.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -135,7 +133,6 @@ impl Follower {
         (signal, log): (Arc<Signal>, Option<Arc<Log>>),
     ) -> Result<Self> {
         let clock = Arc::clone(&replica.answers.setup.options.environment.clock);
-        let replica = if log.is_some() { replica } else { replica.polled() };
         let tailing = Tailing::new(Arc::new(replica), what, from)?;
         Ok(Self { tailing, signal, log, ticker: None, patience: None, clock, is_over: false })
     }

@@ -186,8 +186,7 @@ impl Reader {
 
     /// Brings the reader up to what was written by now; answers whether anything was new. Four
     /// reads of 64 KiB together if nothing was. After new frames it reads these, after a change of
-    /// the manifest (a full segment, a compaction) also the segments that are not sealed. Segments
-    /// that it found damaged it reads each time, since the file may be restored in place.
+    /// the manifest (a full segment, a compaction) also the segments that are not sealed.
     ///
     /// # Errors
     /// [`Error::Replaced`](crate::Error::Replaced) if the path names another file by now;
@@ -208,11 +207,11 @@ impl Reader {
     /// the same store, which no process has opened for writing since, is brought up to date: it
     /// keeps the segments that it has. A call that breaks off leaves it as it was, or as of a
     /// moment between the earlier copy and this one.
-    /// If some of it was damaged, all of it is checked, and copied anew where the store is whole.
-    /// What the store has lost since an earlier copy stays in the copy, or the backup is refused,
-    /// also after a restart of the machine, or if an older state of the store was put back. Of what
-    /// compaction moved in between, the copy has what the store has. A backup does not check all
-    /// that the copy has already: [`Reader::verify`] of the copy finds what its disk has damaged.
+    ///
+    /// A backup heals neither the store nor the copy. After it the copy has what the store has at
+    /// that moment, and no more: runs that were deleted or erased leave the copy, too. It does not
+    /// check the segments that the copy keeps: [`Reader::verify`] of the copy finds what its disk
+    /// has damaged.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {
@@ -236,9 +235,8 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`](crate::Error::AlreadyExists) if there is anything at `path` but
-    /// such a copy; [`Error::CopyHasMore`](crate::Error::CopyHasMore) if the store has lost what
-    /// the copy has; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
-    /// [`Error::Truncated`](crate::Error::Truncated) if the earlier copy was cut off;
+    /// such a copy; [`Error::CopyDamaged`](crate::Error::CopyDamaged) if the earlier copy does not
+    /// check; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
     /// [`Error::DiskFull`](crate::Error::DiskFull);
     /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {

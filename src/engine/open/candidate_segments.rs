@@ -2,15 +2,13 @@
 //! so bringing the runs of the tail into memory opens a few directories and not all.
 //!
 //! A SEAL frame has a larger order than all frames that it closes, and the victims of an output
-//! were sealed before it was set aside. A damaged header excludes nothing, and no header excludes
-//! anything for a number that no writer gives.
+//! were sealed before it was set aside. A damaged header excludes nothing.
 
 use std::sync::Arc;
 
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
-use crate::format::LAST_WRITTEN;
 use crate::format::segments::segment::SegmentHeader;
 use crate::index::RunRow;
 use crate::types::{Lsn, RunNo};
@@ -60,8 +58,7 @@ impl Homes {
 
     /// The segments that may have frames of a run, by id.
     fn of(&mut self, run_no: RunNo) -> Vec<Arc<Segment>> {
-        let is_ahead =
-            |header: &SegmentHeader| header.next_run_no <= run_no && run_no.0 < LAST_WRITTEN;
+        let is_ahead = |header: &SegmentHeader| header.next_run_no <= run_no;
         let begins = self.log.iter_mut().find_map(|(segment, header)| {
             let header = (*header.get_or_insert_with(|| segment.header().ok()))?;
             is_ahead(&header).then_some(header.next_lsn)

@@ -47,13 +47,11 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Error, Place, Result, unless_damaged};
+use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
-use crate::format::map::superblock::{
-    FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED, FLAG_UNRETURNED,
-};
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED};
 use crate::format::segments::segment::Purpose;
-use crate::format::{DirectoryBuilder, LAST_WRITTEN, NUMBERS_END};
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments in the manifest, by id.
@@ -128,8 +126,7 @@ fn recover(
                 None
             }
         };
-        let mut log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
-        log.next_run_no = log.next_run_no.max(read_unstated(&mut base, &known)?);
+        let log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
         if let Some(error) = unread {
             // Nothing is written yet. Only the name could not be read, so the records are not lost.
             return Err(error);
@@ -212,34 +209,6 @@ pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()
     }
 }
 
-/// Reads the directories of which the manifest does not say how far their run numbers go, and has
-/// it say that. Returns a number behind those.
-fn read_unstated(base: &mut Base, known: &Known) -> Result<RunNo> {
-    let mut next = RunNo(0);
-    for segment in &known.sealed {
-        if segment.sealed().is_some_and(|at| at.states_numbers()) {
-            continue;
-        }
-        let Some(directory) = unless_damaged(segment.directory())? else { continue };
-        let mut listed =
-            (0..directory.run_count()).rev().filter_map(|slot| directory.run_no(slot).ok());
-        let largest = listed.next().unwrap_or(RunNo(0));
-        // Runs get no numbers from there on.
-        let is_given = |run_no: &RunNo| run_no.0 < LAST_WRITTEN;
-        let last = Some(largest).filter(is_given).or_else(|| listed.find(is_given));
-        let end = RunNo(last.unwrap_or(RunNo(0)).0 + 1);
-        next = next.max(end);
-        if let Some(Use::Log { sealed: Some(at), .. }) =
-            base.extents.uses.get_mut(&segment.extent())
-            && largest < end
-        {
-            at.next_run_no = end;
-            base.rewrite = true;
-        }
-    }
-    Ok(next)
-}
-
 /// The engine as recovery found it, before anything is written.
 #[expect(clippy::too_many_arguments, reason = "the parts of a store, put together once")]
 fn build(
@@ -273,9 +242,10 @@ fn build(
     let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    let may_have_bytes = base.superblock.flags & FLAG_UNRETURNED != 0;
     let is_whole = report.damaged.is_empty() && !report.salvaged;
-    if keeps && report.clean && is_whole && !may_have_bytes {
+    // A backup that broke off leaves bytes in a copy, of which the superblock says that it is clean.
+    let is_copy = base.superblock.flags & FLAG_COPY != 0;
+    if keeps && report.clean && is_whole && !is_copy {
         freed.clear();
     }
     let allocator = Allocator {
@@ -348,7 +318,7 @@ pub(crate) fn first_state(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<LogState> {
-    let (next_segment, mut next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
+    let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
     let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
@@ -359,9 +329,6 @@ pub(crate) fn first_state(
         }
     }
     let mut suspects = BTreeSet::new();
-    // A store may say of runs that never began that they are deleted. New runs get other numbers.
-    let given = deleted.iter().filter(|run_no| run_no.0 < LAST_WRITTEN).max();
-    next_run_no = given.map_or(next_run_no, |last| next_run_no.max(RunNo(last.0 + 1)));
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
@@ -403,9 +370,7 @@ fn unused_numbers(
     let mut lsn = block.next_lsn.max(log.next_lsn).max(Lsn(1));
     let sealed = known.sealed.iter().filter_map(|segment| segment.sealed());
     for at in sealed.chain(log.segments.iter().filter_map(|found| found.sealed)) {
-        if at.states_numbers() {
-            run_no = run_no.max(at.next_run_no);
-        }
+        run_no = run_no.max(at.next_run_no);
     }
     for purpose in [Purpose::Log, Purpose::Output] {
         let Some(last) = known.last_sealed(purpose) else { continue };
@@ -419,7 +384,7 @@ fn unused_numbers(
             (run_no, lsn) = (run_no.max(header.next_run_no), lsn.max(header.next_lsn));
         }
     }
-    Ok((next_segment, run_no, lsn.min(Lsn(NUMBERS_END))))
+    Ok((next_segment, run_no, lsn))
 }
 
 /// Checking fewer directories takes less time than starting a thread.

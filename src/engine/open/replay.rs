@@ -21,7 +21,7 @@ use crate::format::codec::len_u32;
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, frame_len};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
-use crate::format::{DirectoryBuilder, FrameKind, LAST_WRITTEN};
+use crate::format::{DirectoryBuilder, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
 
 /// An unsealed segment as recovery found it.
@@ -371,32 +371,27 @@ impl Walk<'_> {
     /// Takes a whole SEAL frame, unless its directory is not one of this segment.
     fn seal(&mut self, lexed: &Lexed) -> bool {
         let header = &lexed.header;
-        let frames = self.cut.items.iter().filter_map(Item::frame);
-        let last = frames.map(|frame| frame.header.run_no).max();
         let directory = directory_in(self.extent, lexed);
-        let is_own = match &directory {
-            Some(found) if found.check().is_err() => true,
-            Some(found) => is_of(found, self.extent, &self.frames).unwrap_or(true),
-            None => false,
-        };
-        if !is_own {
+        let Some(directory) = directory else { return false };
+        if directory.check().is_ok()
+            && !is_of(&directory, self.extent, &self.frames).unwrap_or(true)
+        {
             return false;
         }
         // A frame that is listed and lost counts for both.
-        let lists_evictions = directory.as_ref().is_some_and(|found| found.eviction_count() > 0);
         let mut kinds = self.frames.iter().map(|lexed| lexed.header.kind);
-        let has_evictions = lists_evictions || kinds.any(|kind| kind == FrameKind::Evict);
-        let listed = directory.as_ref().and_then(|found| found.last_run_no().ok()?);
-        let listed = listed.filter(|run_no| run_no.0 < LAST_WRITTEN);
+        let has_evictions =
+            directory.eviction_count() > 0 || kinds.any(|kind| kind == FrameKind::Evict);
         let at = SealedAt {
             end: self.end,
             seal: header.position.offset,
             digest: header.payload_crc,
             has_evictions,
-            next_run_no: last.max(listed).map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))),
+            next_run_no: directory.next_run_no(),
         };
-        let whole = directory.filter(|found| at.check(found).is_ok());
-        self.directory = whole.and_then(|found| DirectoryBuilder::of(&found).ok());
+        if directory.check().is_ok() {
+            self.directory = DirectoryBuilder::of(&directory).ok();
+        }
         self.sealed = Some(at);
         true
     }

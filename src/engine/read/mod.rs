@@ -4,7 +4,6 @@ pub(crate) mod block;
 pub(crate) mod by_number;
 pub(crate) mod cursor;
 pub(crate) mod documents;
-pub(crate) mod doubt;
 pub(crate) mod list;
 pub(crate) mod named;
 pub(crate) mod receipts;

@@ -11,12 +11,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::engine::read::cursor::{Ready, Walk};
-use crate::engine::read::doubt::Doubt;
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::setup::environment::Clock;
 use crate::engine::state::run_slice::Opened;
 use crate::engine::state::segment::Mark;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::types::{AgentId, RunId, RunNo, RunRef, Seq, Timestamp};
 
 /// The records of a run, as an iterator from the first to the last, or the reverse with `rev()`.
@@ -42,18 +41,14 @@ pub(crate) struct Pin {
 
 /// Finds a run again of which the records may have moved, or be gone.
 pub(crate) trait Reopen: fmt::Debug + Send + Sync {
-    /// The run as it is now, and the number of the view that says so; none if the view with this
-    /// number is still what the file says.
+    /// The run as it is now, and the number of the view that says so.
     ///
     /// # Errors
     /// [`Error::Evicted`] if it was deleted.
-    fn reopen(&self, run_no: RunNo, view: u64) -> Result<Option<(Arc<Opened>, u64)>>;
+    fn reopen(&self, run_no: RunNo) -> Result<(Arc<Opened>, u64)>;
 
-    /// The number of the newest view.
-    fn newest(&self) -> u64;
-
-    /// Whether the view with this number is not what the file says any more.
-    fn is_overtaken(&self, view: u64) -> Result<bool>;
+    /// Whether what did not check in the view of this number is damage, and was not moved.
+    fn is_damage(&self, found: &Corruption, view: u64) -> Result<bool>;
 }
 
 /// What a trace of a process that only reads needs to go on where the writer moved its records.
@@ -65,35 +60,13 @@ struct Moving {
     low: Seq,
     /// And below this one.
     high: Seq,
-    doubt: Doubt,
     /// How often the run was found again since the last item.
     moves: u64,
-    /// From the back, and from the front: how many errors without a sequence the trace gave since
-    /// `high` or `low` last moved, and how many of them come again where the run was found again.
-    told: [u64; 2],
-    again: [u64; 2],
 }
 
 /// How often a run is found again before there is an item: a writer that never rests would keep
 /// the reader.
 const MOVES: u64 = 64;
-
-impl Moving {
-    /// Whether what does not check may have been the writer's doing.
-    fn doubts(&mut self, error: &Error) -> bool {
-        let Error::Corrupt(damage) = error else { return false };
-        !self.doubt.confirms_one(damage, self.view, self.reader.newest())
-    }
-
-    /// Whether this error was given before the run was found again.
-    fn is_given_again(&mut self, error: &Error, is_front: bool) -> bool {
-        let has_number = matches!(error, Error::Corrupt(damage) if damage.seq.is_some());
-        let again = &mut self.again[usize::from(is_front)];
-        let is_again = !has_number && *again > 0;
-        *again = if is_again { *again - 1 } else { 0 };
-        is_again
-    }
-}
 
 impl Pin {
     fn is_too_old(&self) -> bool {
@@ -113,35 +86,33 @@ impl Trace {
     /// The same for a run that another process may move meanwhile.
     pub(crate) fn moving(mut self, reader: Arc<dyn Reopen>, view: u64) -> Self {
         let high = self.opened.parts.iter().map(|part| part.next_seq).max().unwrap_or_default();
-        let (low, doubt) = (Seq(0), Doubt::default());
-        let moving =
-            Moving { reader, view, low, high, doubt, moves: 0, told: [0; 2], again: [0; 2] };
+        let moving = Moving { reader, view, low: Seq(0), high, moves: 0 };
         self.moving = Some(Box::new(moving));
         self
     }
 
-    /// Goes on where the records are now, if they were moved since the trace looked.
+    /// Goes on where the records are now. Returns false if the error is damage.
     #[cold]
-    fn find_again(&mut self) -> Result<bool> {
-        let Some(moving) = &mut self.moving else { return Ok(false) };
+    fn find_again(&mut self, error: &Error) -> Result<bool> {
+        let (Some(moving), Error::Corrupt(found)) = (&mut self.moving, error) else {
+            return Ok(false);
+        };
+        if moving.reader.is_damage(found, moving.view)? {
+            return Ok(false);
+        }
         let run_no = self.walk.run_no();
         // The writer may be faster again and again, but each time it has moved the run once more.
-        let mut has_moved = false;
         loop {
-            let Some((opened, view)) = moving.reader.reopen(run_no, moving.view)? else {
-                return Ok(has_moved);
-            };
-            has_moved = true;
             moving.moves += 1;
             if moving.moves > MOVES {
                 return Err(Error::Overtaken { attempts: MOVES });
             }
+            let (opened, view) = moving.reader.reopen(run_no)?;
             let mut walk = Walk::new(&opened, run_no);
             let left = walk.leave(&opened, Some(moving.low), Some(moving.high));
             (self.opened, self.walk, moving.view) = (opened, walk, view);
-            moving.again = moving.told;
             match left {
-                Err(error) if moving.doubts(&error) && moving.reader.is_overtaken(view)? => {}
+                Err(Error::Corrupt(found)) if !moving.reader.is_damage(&found, view)? => {}
                 left => return left.map(|()| true),
             }
         }
@@ -150,12 +121,8 @@ impl Trace {
     /// Notes which records are left behind an item with this sequence.
     fn note(&mut self, seq: Option<Seq>, is_front: bool) {
         let Some(moving) = &mut self.moving else { return };
-        moving.doubt.clear();
         moving.moves = 0;
-        let told = &mut moving.told[usize::from(is_front)];
-        *told = if seq.is_some() { 0 } else { *told + 1 };
         let Some(seq) = seq else { return };
-        moving.again[usize::from(is_front)] = 0;
         if is_front {
             // Behind what is missing, too.
             let next = self.walk.expected().unwrap_or_default();
@@ -196,17 +163,10 @@ impl Trace {
     ) -> Option<Result<T>> {
         let mut item = Err(error);
         loop {
-            if let (Err(error), Some(moving)) = (&item, &mut self.moving)
-                && moving.is_given_again(error, is_front)
-            {
-                item = next(&mut self.walk, &self.opened)?;
-                continue;
-            }
-            let is_doubtful = match (&item, &mut self.moving) {
-                (Err(error), Some(moving)) => moving.doubts(error),
-                _ => false,
+            let moved = match &item {
+                Err(error) => self.find_again(error),
+                Ok(_) => Ok(false),
             };
-            let moved = if is_doubtful { self.find_again() } else { Ok(false) };
             if let Ok(true) = moved {
                 item = next(&mut self.walk, &self.opened)?;
                 continue;
@@ -301,10 +261,9 @@ impl Trace {
         if let Some(moving) = &mut self.moving {
             moving.low = moving.low.max(low.unwrap_or_default());
             moving.high = moving.high.min(high.unwrap_or(moving.high));
-            (moving.told, moving.again) = ([0; 2], [0; 2]);
         }
         match self.walk.leave(&self.opened, low, high) {
-            Err(error @ Error::Corrupt(_)) if !self.find_again()? => Err(error),
+            Err(error @ Error::Corrupt(_)) if !self.find_again(&error)? => Err(error),
             Err(error) if !error.is_corruption() => Err(error),
             _ => Ok(self),
         }

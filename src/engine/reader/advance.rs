@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::engine::reader::damaged::{Gap, Vain};
 use crate::engine::reader::{Current, Replica};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::scan::{
@@ -28,8 +27,6 @@ pub(super) enum Progress {
     Frames,
     /// The log goes on in another segment.
     Rebuild,
-    /// The log may go on behind something that does not check, of which no view was built yet.
-    Gap(Gap),
 }
 
 /// The new frames at the beginning of a piece.
@@ -49,8 +46,6 @@ enum Stop {
     Seal,
     /// Nothing was written there, or not yet all of it.
     End,
-    /// Something that does not check, and the piece has nothing behind it.
-    Odd,
     /// Something that does not check, with a whole frame behind it.
     Gap,
 }
@@ -70,9 +65,6 @@ impl Replica {
             let extent_len = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
             let piece = Piece { at: from, bytes: &bytes, extent_len };
             let mut found = whole_frames(piece, segment.frames());
-            if !found.frames.is_empty() {
-                current.vain.frame = Vain::default();
-            }
             if self.wanted.durable_only {
                 leave_durable(current, (from, &mut found), |at| segment.position(at));
             }
@@ -80,40 +72,15 @@ impl Replica {
                 self.take_frames(current, piece, &found)?;
                 progress = Progress::Frames;
             }
-            let stopped_at = segment.position(found.end);
             match found.stop {
                 Stop::Seal => return Ok(Progress::Rebuild),
-                Stop::End | Stop::Odd => {
-                    current.stuck = None;
-                    return Ok(progress);
-                }
+                Stop::End => return Ok(progress),
                 Stop::Gap => {
-                    let known = current.gap.filter(|gap| gap.at == stopped_at);
-                    if let Some(gap) = known {
-                        let is_due = !self.is_polled || current.vain.gap.is_due(stopped_at, 0);
-                        if !is_due || gap.is_still_there(&segment)? {
-                            return Ok(progress);
-                        }
-                    }
-                    // At the first look it may be a frame that is being written, unless it was
-                    // durable: a writer on a full disk goes on behind it.
-                    if current.stuck.replace(stopped_at) != Some(stopped_at)
-                        && stopped_at >= current.floor
-                    {
-                        return Ok(progress);
-                    }
-                    return Ok(Progress::Gap(Gap::at(&segment, found.end)?));
+                    let is_due = current.is_stuck(segment.position(found.end));
+                    return Ok(if is_due { Progress::Rebuild } else { progress });
                 }
                 Stop::PieceIsOver if found.end > from => wanted = AT_ONCE,
-                Stop::PieceIsOver => {
-                    if self.is_polled
-                        && wanted == AT_ONCE
-                        && !current.vain.frame.is_due(stopped_at, 0)
-                    {
-                        return Ok(progress);
-                    }
-                    wanted = wanted.saturating_mul(4);
-                }
+                Stop::PieceIsOver => wanted = wanted.saturating_mul(4),
             }
         }
     }
@@ -226,7 +193,6 @@ fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
             }
             InPiece::Odd { followed: true } => break Stop::Gap,
             InPiece::Beyond if !is_last => break Stop::PieceIsOver,
-            InPiece::Odd { .. } if !is_last => break Stop::Odd,
             InPiece::Blank | InPiece::Odd { .. } | InPiece::Beyond => break Stop::End,
         }
     };
@@ -234,9 +200,5 @@ fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
     let is_open = |lexed: &mut Lexed| lexed.header.flags & FLAG_BATCH != 0;
     while found.frames.pop_if(is_open).is_some() {}
     found.end = found.frames.last().map_or(piece.at, Lexed::end);
-    if found.stop == Stop::Odd {
-        // If it stays, the next look begins here: what follows may be behind the piece.
-        found.stop = if found.end == piece.at { Stop::PieceIsOver } else { Stop::End };
-    }
     found
 }

@@ -9,15 +9,12 @@ use core::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::engine::read::doubt::Doubt;
 use crate::engine::read::named::{metadata_in, outcome_in};
 use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
 use crate::engine::reader::events::{Follow, LogCursor, LogEvent, LogEventKind, Place};
-use crate::engine::reader::found::{
-    Found, Ordered, Wanted, What, gap_place, next_of, sealed_in_order,
-};
+use crate::engine::reader::found::{Found, Ordered, Wanted, What, next_of, sealed_in_order};
 use crate::engine::state::scan::{InPiece, Item, Lexed, Piece, frame_in_piece, lex};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
@@ -25,7 +22,7 @@ use crate::format::frames::block::{BlockHead, MAX_BLOCK_RECORDS};
 use crate::format::frames::eviction::decode_evictions;
 use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
 use crate::format::segments::directory::RECORD_COST;
-use crate::format::{FrameHeader, FrameKind, PAGE_LEN};
+use crate::format::{FrameHeader, FrameKind};
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, SegmentId, Seq};
 
@@ -60,14 +57,8 @@ pub(crate) struct Tailing {
     /// Deletions that were told: compaction gives them new orders.
     deleted: HashSet<RunNo>,
     traces: HashMap<RunNo, (Trace, Seq)>,
-    /// What did not check in a view that the writer changed meanwhile.
-    doubt: Doubt,
     /// The damage that keeps it from reading on, as it was told.
     stopped: Option<String>,
-    /// What stands in the last gap that was found, and where: frames are there once it is whole.
-    gap: Option<(u64, Vec<u8>)>,
-    /// Where the gaps begin that were told.
-    told_gaps: HashSet<(SegmentId, u32)>,
 }
 
 impl Tailing {
@@ -88,10 +79,7 @@ impl Tailing {
             names: HashMap::new(),
             deleted: HashSet::new(),
             traces: HashMap::new(),
-            doubt: Doubt::default(),
             stopped: None,
-            gap: None,
-            told_gaps: HashSet::new(),
         })
     }
 
@@ -143,15 +131,11 @@ impl Tailing {
                 continue;
             }
             let Some(found) = next_of(&mut self.found) else {
-                if self.has_gap_changed()? {
-                    (self.view, has_looked) = (None, false);
-                    continue;
-                }
                 return Ok(Ok(None));
             };
             let told = match self.tell(&found) {
                 Err(Error::Corrupt(damage)) => {
-                    if self.is_overtaken(&damage)? {
+                    if !self.is_damage(&damage)? {
                         // It is somewhere else now, or gone.
                         self.view = None;
                         continue;
@@ -162,14 +146,7 @@ impl Tailing {
                 told => Ok(told?),
             };
             (self.after, self.resume) = (found.place, found.resume());
-            self.doubt.clear();
             attempts = 0;
-            if found.what == (What::Damaged { seq: None }) {
-                if self.told_gaps.len() >= REMEMBERED {
-                    self.told_gaps.clear();
-                }
-                self.told_gaps.insert((found.segment, found.offset));
-            }
             if !found.in_output {
                 self.told = (found.segment, found.offset);
             }
@@ -179,18 +156,9 @@ impl Tailing {
         }
     }
 
-    /// Whether other bytes are in the gap by now: the file was restored in place.
-    fn has_gap_changed(&mut self) -> Result<bool> {
-        let Some((at, bytes)) = &self.gap else { return Ok(false) };
-        let now = self.replica.disk.read_padded(*at, bytes.len())?;
-        Ok(self.gap.take_if(|(_, bytes)| *bytes != now).is_some())
-    }
-
-    /// Whether damage may have been the writer's doing.
-    fn is_overtaken(&mut self, damage: &Corruption) -> Result<bool> {
-        let view = self.view.unwrap_or_default();
-        let is_real = self.doubt.confirms_one(damage, view, self.replica.number());
-        Ok(!is_real && self.replica.was_overtaken(view)?)
+    /// Whether what did not check is damage, and was not moved.
+    fn is_damage(&self, found: &Corruption) -> Result<bool> {
+        self.replica.is_damage(found, self.view.unwrap_or_default())
     }
 
     /// Sees to it that what comes next is found, or forgets the view if the writer changed it.
@@ -269,7 +237,7 @@ impl Tailing {
     fn read_damaged(&mut self, ordered: &Ordered, from: u32, end: u32) -> Result<()> {
         let segment = &ordered.segment;
         let damage = Corruption::new(DamagePlace::Frame(segment.position(from)), Damage::Missing);
-        if self.is_overtaken(&damage)? {
+        if !self.is_damage(&damage)? {
             self.view = None;
             self.found.clear();
             self.closed.clear();
@@ -279,19 +247,9 @@ impl Tailing {
         let piece = Piece { at: 0, bytes: &extent, extent_len: extent.len() };
         let mut items = lex(&extent, segment.frames());
         items.retain(|item| item.offset() < end);
-        for (offset, orders) in ordered.gaps(&items).filter(|(offset, _)| *offset >= from) {
-            let rest = extent.get(offset as usize..).unwrap_or_default();
-            let bytes = rest.get(..PAGE_LEN).unwrap_or(rest).to_vec();
-            self.gap = Some((segment.file_offset() + u64::from(offset), bytes));
-            let is_told = self.told_gaps.contains(&(segment.id(), offset));
-            let place = gap_place(self.after, orders).filter(|_| !is_told);
-            // Another one that was told there is not this one.
-            if let Some(place) = place
-                && (place > self.after || !self.told_gaps.is_empty())
-            {
-                let what = What::Damaged { seq: None };
-                self.push_any(segment, place, RunNo(0), offset, what);
-            }
+        for (offset, last) in ordered.gaps(&items).filter(|(offset, _)| *offset >= from) {
+            let place = Place { lsn: last, item: u32::MAX };
+            self.push(segment, place, RunNo(0), offset, What::Damaged { seq: None });
         }
         let frames = items.iter().filter_map(Item::frame);
         for lexed in frames.filter(|lexed| lexed.header.position.offset >= from) {
@@ -309,13 +267,9 @@ impl Tailing {
 
     fn push(&mut self, segment: &Segment, place: Place, run_no: RunNo, offset: u32, what: What) {
         if place > self.after {
-            self.push_any(segment, place, run_no, offset, what);
+            let (segment, in_output) = (segment.id(), segment.is_output());
+            self.found.push(Reverse(Found { place, run_no, segment, offset, in_output, what }));
         }
-    }
-
-    fn push_any(&mut self, of: &Segment, place: Place, run_no: RunNo, offset: u32, what: What) {
-        let (segment, in_output) = (of.id(), of.is_output());
-        self.found.push(Reverse(Found { place, run_no, segment, offset, in_output, what }));
     }
 
     /// Notes what a frame tells.

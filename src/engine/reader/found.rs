@@ -111,43 +111,23 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// The gaps between these items of the segment, by their offsets, each with the order behind
-    /// which frames are missing in it and the largest one that they may have had.
+    /// The gaps between these items of the segment, by their offsets, each with the largest order
+    /// that a frame missing there may have had. A follower is told of the gap behind that order.
     ///
-    /// The frames of a gap had orders between those of the frames around it. An output has its runs
-    /// one behind the other, so a gap in it may have had any order of the segment.
-    pub(super) fn gaps<'i>(
-        &'i self,
-        items: &'i [Item],
-    ) -> impl Iterator<Item = (u32, (Lsn, Lsn))> + 'i {
+    /// An output has its runs one behind the other, so a gap in it may have had any order of the
+    /// segment.
+    pub(super) fn gaps<'i>(&'i self, items: &'i [Item]) -> impl Iterator<Item = (u32, Lsn)> + 'i {
         let is_output = self.segment.is_output();
-        let mut behind = before(self.first);
-        (1..).zip(items).filter_map(move |(number, item)| {
-            let Some(lexed) = item.frame() else {
-                let mut rest = items.iter().skip(number).filter_map(Item::frame);
-                let next = rest.next().filter(|_| !is_output);
-                let last = next.map_or(self.last, |lexed| before(lexed.header.lsn));
-                return Some((item.offset(), (behind, last)));
-            };
-            if !is_output {
-                behind = lexed.header.lsn;
-            }
-            None
+        (1..).zip(items).filter(|(_, item)| item.frame().is_none()).map(move |(number, item)| {
+            let mut rest = items.iter().skip(number).filter_map(Item::frame);
+            let next = rest.next().filter(|_| !is_output);
+            (item.offset(), next.map_or(self.last, |lexed| before(lexed.header.lsn)))
         })
     }
 }
 
 fn before(lsn: Lsn) -> Lsn {
     Lsn(lsn.0.saturating_sub(1))
-}
-
-/// Where a follower is told of a gap, which is behind one order and has none larger than another:
-/// at its beginning, or where the follower goes on within it.
-pub(super) fn gap_place(after: Place, (behind, last): (Lsn, Lsn)) -> Option<Place> {
-    let first = Place { lsn: behind, item: u32::MAX };
-    let is_over = after.lsn > last || (after.lsn == last && after.item > 0);
-    let place = first.max(Place { lsn: after.lsn, item: u32::MAX });
-    (after <= first || !is_over).then_some(place)
 }
 
 /// All sealed segments.

@@ -5,7 +5,6 @@
 mod advance;
 pub(crate) mod backup;
 mod copied;
-mod damaged;
 mod directories;
 pub(crate) mod events;
 pub(crate) mod follow;
@@ -21,9 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::engine::read::Reader as Answers;
-use crate::engine::read::doubt::Doubt;
 use crate::engine::reader::advance::Progress;
-use crate::engine::reader::damaged::{Damaged, Gap, Vain, may_stay};
 use crate::engine::reader::view::{Earlier, Seen, View, Wanted, build};
 use crate::engine::setup::Setup;
 use crate::engine::setup::health::Monitor;
@@ -36,7 +33,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::FileStorage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Error, Owner, Result};
+use crate::error::{Corruption, Error, Owner, Place, Result};
 use crate::format::map::extents::Extents;
 use crate::format::map::owner;
 use crate::format::map::superblock::Superblock;
@@ -54,8 +51,6 @@ pub(crate) struct Replica {
     /// Answers what is asked, from the state as of the last refresh.
     pub(crate) answers: Answers,
     wanted: Wanted,
-    /// Whether it is asked again and again, with nothing new most of the time.
-    is_polled: bool,
     current: Mutex<Current>,
 }
 
@@ -67,45 +62,38 @@ struct Current {
     extents: Extents,
     superblock: Superblock,
     report: Arc<RecoveryReport>,
-    damaged: Damaged,
     floor: LogPosition,
     /// The ids of the runs in the segment that takes frames, of its newer frames, or of all.
     names: Names,
     has_all_names: bool,
-    /// Where bytes that do not check stood in front of a whole frame at the last refresh.
-    stuck: Option<LogPosition>,
-    /// What stood there when the view was built.
-    gap: Option<Gap>,
-    vain: VainLooks,
-}
-
-/// Looks of who polls, at what probably stays as it is.
-#[derive(Default)]
-struct VainLooks {
-    /// At a long frame that is not whole.
-    frame: Vain,
-    gap: Vain,
-    damage: Vain,
+    /// Where bytes that do not check stood in front of a whole frame, and at how many looks.
+    stuck: (LogPosition, u64),
 }
 
 impl Current {
     fn of(view: View, number: u64) -> (LogState, Self) {
-        let View { state, seen, extents, superblock, report, odd: damaged, floor, .. } = view;
+        let View { state, seen, extents, superblock, report, floor, .. } = view;
         let current = Self {
             number,
             seen,
             extents,
             superblock,
             report: Arc::new(report),
-            damaged,
             floor,
             names: Names::new(),
             has_all_names: false,
-            stuck: None,
-            gap: None,
-            vain: VainLooks::default(),
+            stuck: (LogPosition::default(), 0),
         };
         (state, current)
+    }
+
+    /// Whether to build a view because of bytes that do not check in front of a whole frame. At the
+    /// first look they may be a frame that is being written. If they stay, the view says what
+    /// counts behind them; it is built more and more rarely.
+    fn is_stuck(&mut self, at: LogPosition) -> bool {
+        let looks = if self.stuck.0 == at { self.stuck.1 + 1 } else { 1 };
+        self.stuck = (at, looks);
+        looks > 1 && looks.is_power_of_two()
     }
 }
 
@@ -125,13 +113,7 @@ impl Replica {
         let (state, current) = Current::of(view, 0);
         let answers = Answers { setup, state: Arc::new(Ranked::new(Rank::State, state)) };
         let current = Mutex::new(current);
-        Ok(Self { disk, file, answers, wanted, is_polled: false, current })
-    }
-
-    /// For a follower that looks at the file again and again. Damage that it has seen a few times,
-    /// and a long frame whose writer perhaps died, are looked at rarely from then on.
-    pub(crate) fn polled(self) -> Self {
-        Self { is_polled: true, ..self }
+        Ok(Self { disk, file, answers, wanted, current })
     }
 
     /// Brings the state up to what the file has now. Answers whether anything was new.
@@ -141,42 +123,18 @@ impl Replica {
         let progress = self.advance(&mut current)?;
         // Behind the frames: zeros mean that nothing is there only if they were read before a look
         // at the manifest that still has the segment.
-        if progress == Progress::Rebuild
-            || current.seen.has_changed(&self.disk)?
-            || self.has_damage_changed(&mut current)?
-        {
+        if progress == Progress::Rebuild || current.seen.has_changed(&self.disk)? {
             return self.rebuild(&mut current).map(|()| true);
         }
-        let Progress::Gap(gap) = progress else { return Ok(progress == Progress::Frames) };
-        let before = (self.end()?, Arc::clone(&current.report));
-        self.rebuild(&mut current)?;
-        let end = self.end()?;
-        // What was written since the look at the gap makes it another one.
-        current.gap = Some(gap).filter(|gap| gap.at == end);
-        Ok(before != (end, Arc::clone(&current.report)))
-    }
-
-    /// Whether what was damaged is something else by now.
-    fn has_damage_changed(&self, current: &mut Current) -> Result<bool> {
-        let Current { damaged, vain, .. } = current;
-        let is_due = !self.is_polled || vain.damage.is_due(LogPosition::default(), damaged.len());
-        Ok(is_due && damaged.has_changed(&self.disk)?)
-    }
-
-    /// Where the frames of the view end.
-    fn end(&self) -> Result<LogPosition> {
-        Ok(self.answers.open()?.end_of_log())
+        Ok(progress == Progress::Frames)
     }
 
     fn rebuild(&self, current: &mut Current) -> Result<()> {
-        let (mut known, places) = {
+        let (known, places) = {
             let state = self.answers.state.lock();
             let sealed = state.catalog.segments().iter().chain(&state.unapplied);
             (sealed.cloned().collect::<Vec<_>>(), state.catalog.places().cloned())
         };
-        let count = known.len();
-        known.retain(|segment| may_stay(segment));
-        let places = places.filter(|_| known.len() == count);
         let segments = known.into_iter().map(|segment| (segment.extent(), segment)).collect();
         let earlier = Earlier { segments, places };
         let view = build(&self.disk, self.wanted, &earlier)?;
@@ -188,10 +146,7 @@ impl Replica {
             });
         }
         let (state, mut next) = Current::of(view, current.number + 1);
-        if next.damaged.is_as_long(&current.damaged) {
-            // Further looks at the same bytes are as vain.
-            next.vain.damage = core::mem::take(&mut current.vain.damage);
-        }
+        next.stuck = current.stuck;
         *self.answers.state.lock() = state;
         *current = next;
         Ok(())
@@ -213,24 +168,6 @@ impl Replica {
     /// The number of the view.
     pub(crate) fn number(&self) -> u64 {
         self.current.lock().number
-    }
-
-    /// Whether it shows what is not durable, too.
-    fn wants_all(&self) -> bool {
-        !self.wanted.durable_only
-    }
-
-    /// Everything in front of it was durable, by what was read.
-    fn floor(&self) -> LogPosition {
-        self.current.lock().floor
-    }
-
-    /// The boot of this machine, if it is known and a process has had the store open for writing
-    /// in it.
-    fn boot(&self) -> Option<[u8; 16]> {
-        let boot = self.wanted.boot;
-        let is_known = boot != [0; 16] && boot == self.current.lock().superblock.boot_id;
-        is_known.then_some(boot)
     }
 
     /// What recovery would find.
@@ -298,7 +235,22 @@ impl Replica {
         Ok(now.is_some_and(|now| (now.key(), now.extent()) == (segment.key(), segment.extent())))
     }
 
-    /// Asks, and asks again if what does not check was the writer's doing.
+    /// Whether what did not check in the view of this number is damage. The bytes of a segment
+    /// change only after it was retired: as long as its extent holds it, they are its own.
+    pub(crate) fn is_damage(&self, found: &Corruption, view: u64) -> Result<bool> {
+        let id = match found.place {
+            Place::Frame(at) => Some(at.segment),
+            Place::Directory { segment } => Some(segment),
+            _ => None,
+        };
+        let segment = id.and_then(|id| self.answers.state.lock().segment(id));
+        match segment {
+            Some(segment) => self.holds(&segment),
+            None => Ok(!self.was_overtaken(view)?),
+        }
+    }
+
+    /// Asks, and asks again if the writer has moved what does not check.
     pub(crate) fn ask<T>(&self, question: impl Fn(&Answers) -> Result<T>) -> Result<T> {
         self.ask_leaving_out(|answers| Ok((question(answers)?, Vec::new())))
     }
@@ -308,18 +260,18 @@ impl Replica {
         &self,
         question: impl Fn(&Answers) -> Result<(T, Vec<Corruption>)>,
     ) -> Result<T> {
-        let mut doubt = Doubt::default();
         for _ in 0..ATTEMPTS {
-            let number = self.number();
-            let (answer, odd) = match question(&self.answers) {
-                Ok((answer, odd)) => (Ok(answer), odd),
+            let view = self.number();
+            let (answer, damaged) = match question(&self.answers) {
+                Ok((answer, damaged)) => (Ok(answer), damaged),
                 Err(Error::Corrupt(damage)) => (Err(Error::Corrupt(damage.clone())), vec![damage]),
                 Err(error) => return Err(error),
             };
-            if odd.is_empty()
-                || doubt.confirms(&odd, number, self.number())
-                || !self.was_overtaken(number)?
-            {
+            let mut has_moved = false;
+            for damage in &damaged {
+                has_moved = has_moved || !self.is_damage(damage, view)?;
+            }
+            if !has_moved {
                 return answer;
             }
         }
@@ -328,22 +280,15 @@ impl Replica {
 }
 
 impl crate::engine::read::trace::Reopen for Replica {
-    fn reopen(&self, run_no: RunNo, number: u64) -> Result<Option<(Arc<Opened>, u64)>> {
-        if !self.was_overtaken(number)? {
-            return Ok(None);
-        }
-        let number = self.number();
+    fn reopen(&self, run_no: RunNo) -> Result<(Arc<Opened>, u64)> {
+        let view = self.number();
         let opened = self.ask(|answers| answers.open_number(run_no))?;
         let opened = opened.ok_or(Error::Evicted { run: None })?;
-        Ok(Some((Arc::new(opened), number)))
+        Ok((Arc::new(opened), view))
     }
 
-    fn newest(&self) -> u64 {
-        self.number()
-    }
-
-    fn is_overtaken(&self, number: u64) -> Result<bool> {
-        self.was_overtaken(number)
+    fn is_damage(&self, found: &Corruption, view: u64) -> Result<bool> {
+        self.is_damage(found, view)
     }
 }
 

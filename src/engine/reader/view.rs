@@ -7,8 +7,6 @@ use std::sync::Arc;
 use crate::engine::open::front_matter::{Access, Base, read_base};
 use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
 use crate::engine::open::{Known, check_length, first_state, segments};
-use crate::engine::read::doubt::Doubt;
-use crate::engine::reader::damaged::Damaged;
 use crate::engine::reader::directories::read_directories;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::active_runs::ActiveRuns;
@@ -68,8 +66,6 @@ pub(super) struct View {
     pub(super) report: RecoveryReport,
     /// Everything in front of it was durable.
     pub(super) floor: LogPosition,
-    /// What is damaged.
-    pub(super) odd: Damaged,
     /// The segments that were read frame by frame.
     unsealed: Vec<(ExtentNo, SegmentKey)>,
 }
@@ -96,14 +92,10 @@ impl View {
         Ok(!self.unsealed.iter().all(is_owner))
     }
 
-    /// Whether a superblock that did not check is another one by now: it was met half written.
-    fn has_new_superblock(&self, disk: &Disk) -> Result<bool> {
-        let is_odd =
-            |slot| self.report.damaged.iter().any(|one| one.place == Place::Superblock { slot });
-        let now = read_superblocks(disk)?;
-        let len = now.len() / 2;
-        let mut slots = (0..).zip(now.chunks(len).zip(self.seen.superblocks.chunks(len)));
-        Ok(slots.any(|(slot, (now, before))| now != before && is_odd(slot)))
+    /// What does not check: damage, and a torn end with frames behind it.
+    fn oddities(&self) -> (Vec<Corruption>, Vec<TornTail>) {
+        let torn = self.report.torn.iter().filter(|torn| torn.orphans > 0).copied();
+        (self.report.damaged.clone(), torn.collect())
     }
 }
 
@@ -132,91 +124,35 @@ impl Earlier {
     }
 }
 
-/// Builds a view. What does not check counts as damage only if the store has not changed meanwhile,
-/// and shows the same at a second look.
+/// Builds a view. What does not check counts as damage if it is the same twice in a row: no writer
+/// repairs it, and in the second view the segment still counts, so that the bytes were its own.
+/// Without a view, the superblocks and the manifest must be the same, too.
 pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
-    let (mut before, mut looks, mut looked) = (None, Looks::default(), None);
-    for attempt in 0..ATTEMPTS as u64 {
-        let mut built = build_once(disk, wanted, earlier, before.is_some());
-        if let Ok(view) = &mut built {
-            let at = (view.seen.manifest, &*view.unsealed);
-            let now = Damaged::of(disk, &view.state, &view.report, at)?;
-            view.odd = now.clone().unless_seen(looked.as_ref());
-            looked = Some(now);
-        }
-        let shown = match &built {
-            Ok(view) => looks.at(&view.report, attempt),
-            Err(Error::Corrupt(_) | Error::Truncated { .. }) => Shown::Other,
-            Err(_) => Shown::Real,
+    let mut before = None;
+    for _ in 0..ATTEMPTS {
+        let salvages = match &before {
+            Some(Err((_, owners))) => *owners == read_owners(disk)?,
+            _ => false,
         };
-        if shown == Shown::Real {
+        let built = build_once(disk, wanted, earlier, salvages);
+        let found = match &built {
+            Ok(view) => Ok(view.oddities()),
+            Err(error @ (Error::Corrupt(_) | Error::Truncated { .. })) => {
+                Err((error.to_string(), read_owners(disk)?))
+            }
+            Err(_) => return built,
+        };
+        let is_whole = found == Ok((Vec::new(), Vec::new()));
+        if is_whole || before.as_ref() == Some(&found) {
             match &built {
                 // What took zeros for the end of the log saw perhaps an extent that was punched.
-                Ok(view) if view.is_gone(disk)? || view.has_new_superblock(disk)? => continue,
+                Ok(view) if view.is_gone(disk)? => {}
                 _ => return built,
             }
         }
-        let now = fingerprint(disk)?;
-        if shown == Shown::Other && before == Some(now) {
-            return built;
-        }
-        before = Some(now);
+        before = Some(found);
     }
     Err(Error::Overtaken { attempts: ATTEMPTS as u64 })
-}
-
-/// What a view shows that does not check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    /// Nothing, or damage that an earlier attempt saw too and that changes no owner of an extent.
-    Real,
-    /// Damage or a torn end that no earlier attempt saw, among frames. The writer may have written
-    /// them while they were read, of which what the manifest says tells nothing.
-    New,
-    /// Something else: real if what says who owns which extent is as it was.
-    Other,
-}
-
-/// What earlier attempts saw.
-#[derive(Debug, Default)]
-struct Looks {
-    doubt: Doubt,
-    torn: Vec<TornTail>,
-}
-
-impl Looks {
-    /// Looks at what an attempt has built.
-    fn at(&mut self, report: &RecoveryReport, attempt: u64) -> Shown {
-        let is_frame = |found: &Corruption| matches!(found.place, Place::Frame(_));
-        let damaged = report.damaged.iter().cloned();
-        let (frames, others): (Vec<_>, Vec<_>) = damaged.partition(is_frame);
-        let mut is_new = !self.doubt.confirms(&frames, attempt, attempt);
-        // Without frames behind it, it is an end that the log had at that moment.
-        for torn in report.torn.iter().filter(|torn| torn.orphans > 0) {
-            if !self.torn.contains(torn) {
-                is_new = true;
-                self.torn.push(*torn);
-            }
-        }
-        let are_known = self.doubt.confirms(&others, attempt, attempt);
-        let is_other = report.salvaged || !report.torn.is_empty();
-        match others.iter().all(leaves_owners) {
-            _ if is_new => Shown::New,
-            true if are_known && !is_other => Shown::Real,
-            _ => Shown::Other,
-        }
-    }
-}
-
-/// Whether damage changes nothing of who owns which extent: a directory is made anew of its frames,
-/// and in place of a header or a superblock there is another one. But slots that are not of two
-/// changes in a row are what a writer shows too that changed both while they were read.
-fn leaves_owners(found: &Corruption) -> bool {
-    match found.place {
-        Place::Directory { .. } | Place::Header => true,
-        Place::Superblock { .. } => found.damage != Damage::Mismatch,
-        _ => false,
-    }
 }
 
 fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) -> Result<View> {
@@ -280,8 +216,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     let extents = base.extents.clone();
     let state = assemble(disk, &base, known, (catalog, wanted.map_bytes), log)?;
     let (uuid, extent_size) = (base.uuid, base.extent_size);
-    let (superblock, odd) = (base.superblock, Damaged::default());
-    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, odd, unsealed })
+    let superblock = base.superblock;
+    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, unsealed })
 }
 
 /// The state of the store, with the runs of its unsealed segments in memory.
@@ -382,21 +318,19 @@ fn read_superblocks(disk: &Disk) -> Result<Vec<u8>> {
     Ok(both)
 }
 
+/// What says who owns which extent: the superblocks, and all records that they do not count.
+fn read_owners(disk: &Disk) -> Result<Vec<u8>> {
+    let (mut all, most) = (read_superblocks(disk)?, usize::try_from(disk.len()?));
+    let slots: Vec<_> = all.chunks(CHECKED_LEN + 4).map(Superblock::decode).collect();
+    for Superblock { manifest, .. } in slots.into_iter().flatten() {
+        all.extend(read_behind(disk, manifest, most.unwrap_or(usize::MAX))?);
+    }
+    Ok(all)
+}
+
 /// What an area has behind its last whole batch.
 fn read_behind(disk: &Disk, at: ManifestAt, len: usize) -> Result<Vec<u8>> {
     let offset = AREA_HEADER_LEN as u64 + at.records.saturating_mul(RECORD_LEN as u64);
     let room = usize::try_from(at.len.saturating_sub(offset)).unwrap_or(usize::MAX);
     disk.read_padded(at.offset.saturating_add(offset), len.min(room))
-}
-
-/// A check of all that says who owns which extent: the superblocks, and the areas that they name.
-fn fingerprint(disk: &Disk) -> Result<(u32, u64)> {
-    let (mut all, len) = (read_superblocks(disk)?, disk.len()?);
-    let slots: Vec<_> = all.chunks(CHECKED_LEN + 4).map(Superblock::decode).collect();
-    for Superblock { manifest, .. } in slots.into_iter().flatten() {
-        let there = len.saturating_sub(manifest.offset).min(manifest.len);
-        let there = usize::try_from(there).unwrap_or(usize::MAX);
-        all.extend(disk.read_padded(manifest.offset, there)?);
-    }
-    Ok((crc32fast::hash(&all), len))
 }

@@ -52,6 +52,12 @@ impl Erasing {
     }
 }
 
+/// Whether a segment may have bytes of any run: behind its end, where a crash left them, or since it
+/// was retired before the store was opened.
+fn has_more(segment: &Segment) -> bool {
+    segment.sealed().is_none_or(|sealed| sealed.seal > sealed.end)
+}
+
 impl Retainer {
     /// Deletes a run, and moves everything else out of the segments with bytes of it, until the
     /// file has none. Returns its payload bytes, and the number of extents with readers. For a run
@@ -143,7 +149,7 @@ impl Retainer {
         let mut pinned = 0;
         // Also those of an earlier erasure.
         for segment in &retired {
-            pinned += u64::from(segment.sealed().is_none() || erasing.is_in(segment)?);
+            pinned += u64::from(has_more(segment) || erasing.is_in(segment)?);
         }
         Ok((is_known || pinned > 0, pinned))
     }
@@ -184,8 +190,7 @@ impl Retainer {
                 return Err(Error::Closed);
             }
             let is_in = erasing.is_in(segment)?;
-            // What a crash left behind the end may be of any run.
-            if is_in || segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end) {
+            if is_in || has_more(segment) {
                 remains.push(segment.id());
             }
             is_known |= is_in;

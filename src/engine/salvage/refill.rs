@@ -179,7 +179,7 @@ impl<'s> Refill<'s> {
         for copies in frames.records.chunk_by(|one, other| one.seq == other.seq) {
             let Some(first) = copies.first() else { continue };
             self.miss_records(&writing.name, next, first.seq);
-            next = Seq(first.seq.0 + 1);
+            next = Seq(first.seq.0.saturating_add(1));
             let Some(read) = self.rereader.record(frames, copies)? else {
                 self.miss_records(&writing.name, first.seq, next);
                 continue;
@@ -365,7 +365,7 @@ impl<'s> Refill<'s> {
             let now = log.setup.now();
             let mut state = log.reader.open()?;
             for item in items.iter_mut() {
-                item.run_no = state.take_run_no()?;
+                item.run_no = state.take_run_no();
             }
             let end = log.place_evictions(&mut state, items, now)?;
             log.finish(state, end, Durability::Process)

@@ -32,13 +32,16 @@ impl Space {
         })
     }
 
-    /// The same at closing, limited to a short time. The rest follows after the next opening.
+    /// The same at closing, limited to a short time: the rest follows after the next opening. If
+    /// free extents keep their blocks, all of it, because only erased runs are left then, and the
+    /// next opening after a proper close does not look for them.
     pub(crate) fn give_back_at_close(&self) -> Result<()> {
         let mut steps =
             GIVEN_BACK_AT_CLOSE / self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE);
+        let keeps = self.setup.options.compaction.space == SpaceReturn::Keep;
         self.setup.watch(Activity::GiveBack, || {
-            while steps > 0 && self.give_back_some()? {
-                steps -= 1;
+            while (keeps || steps > 0) && self.give_back_some()? {
+                steps = steps.saturating_sub(1);
             }
             Ok(())
         })

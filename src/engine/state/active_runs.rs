@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::engine::state::active_runs::places::Places;
 use crate::error::{Corruption, Error, Result};
 use crate::format::segments::run_map::RunMap;
-use crate::format::{DirectoryBuilder, LAST_WRITTEN, RunEntry};
+use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{RunKey, RunList, RunRow, Span};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
@@ -99,11 +99,6 @@ impl ActiveRun {
     pub(crate) fn check_read(&self) -> Result<()> {
         let Some(lost) = &self.unread else { return Ok(()) };
         Err(Error::Corrupt((**lost).clone()).naming(&self.agent, &self.run, None))
-    }
-
-    /// Whether there is no number for another record of it.
-    pub(crate) fn is_full(&self) -> bool {
-        self.next_seq.0 >= LAST_WRITTEN
     }
 
     /// Folds the entry of a segment into the row.

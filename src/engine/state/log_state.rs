@@ -14,7 +14,7 @@ use crate::engine::state::tail::Tail;
 use crate::error::{Error, Result};
 use crate::format::frames::frame;
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
-use crate::format::{DirectoryBuilder, ExtentSize, LAST_WRITTEN, NUMBERS_END};
+use crate::format::{DirectoryBuilder, ExtentSize};
 use crate::index::RunRow;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
@@ -99,7 +99,7 @@ const OVERDUE: usize = 4;
 impl LogState {
     /// The numbers that the superblock must promise next.
     pub(crate) fn numbers_ahead(&self) -> (RunNo, Lsn) {
-        let ahead = |next: u64| next.saturating_add(NUMBERS_AHEAD).min(NUMBERS_END);
+        let ahead = |next: u64| next.saturating_add(NUMBERS_AHEAD);
         (RunNo(ahead(self.next_run_no.0)), Lsn(ahead(self.next_lsn.0)))
     }
 
@@ -107,14 +107,9 @@ impl LogState {
     /// the versions of documents that callers have, and the cursors of followers. `last` is the
     /// largest of a run that is known elsewhere.
     pub(crate) fn leave_numbers_out(&mut self, last: RunNo, random: u64) {
-        if last.0 < NUMBERS_END / 2 {
-            self.next_run_no = self.next_run_no.max(RunNo(last.0 + 1));
-        }
+        self.next_run_no = self.next_run_no.max(RunNo(last.0.saturating_add(1)));
         for next in [&mut self.next_run_no.0, &mut self.next_lsn.0] {
-            // Near the end it is better to have numbers.
-            if *next < NUMBERS_END / 2 {
-                *next += left_out(random);
-            }
+            *next = next.saturating_add(left_out(random));
         }
         self.promised = (self.next_run_no, self.next_lsn);
     }
@@ -125,13 +120,10 @@ impl LogState {
     }
 
     /// The number for a new run.
-    pub(crate) fn take_run_no(&mut self) -> Result<RunNo> {
+    pub(crate) fn take_run_no(&mut self) -> RunNo {
         let run_no = self.next_run_no;
-        if run_no.0 >= LAST_WRITTEN {
-            return Err(Error::Exhausted { what: "runs" });
-        }
-        self.next_run_no = RunNo(run_no.0 + 1);
-        Ok(run_no)
+        self.next_run_no = RunNo(run_no.0.saturating_add(1));
+        run_no
     }
 
     /// The id for a new segment. It is used once a durable record of the manifest has it.

@@ -143,7 +143,7 @@ impl RunSlice {
     pub(crate) fn presumed_seq(&self, index: u32) -> Option<Seq> {
         let first = self.first_seq?;
         let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
-        whole.then(|| Seq(first.0 + u64::from(index)))
+        whole.then(|| Seq(first.0.saturating_add(index.into())))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::format::frames::eviction;
 use crate::format::frames::frame::{
     self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, claims_position, frame_len,
 };
-use crate::format::map::manifest::used_len;
+use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::directory::RECORD_COST;
 use crate::format::segments::directory_builder::BuiltRun;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
@@ -376,14 +376,17 @@ pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
 }
 
 /// The directory of a sealed segment, built again from its frames, if its bytes have the digest
-/// that the SEAL record states. Then they are the bytes that were stored.
+/// that the SEAL record states. Then they are the bytes that were stored. A segment that was retired
+/// before the opening has no SEAL record, and counts for nothing but the order of freeing.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
-    let Some(sealed) = segment.sealed() else { return Ok(None) };
-    let bytes = &*segment.read_up_to(sealed.end as usize)?;
-    let piece = Piece { at: 0, bytes, extent_len: segment.extent_size().bytes_u32() as usize };
-    let at = (sealed.end, sealed.next_run_no);
-    let rebuilt = directory_of(piece, segment.frames(), at, &mut |_| None);
-    Ok(Some(rebuilt).filter(|bytes| crc32fast::hash(bytes) == sealed.digest))
+    let extent_len = segment.extent_size().bytes_u32();
+    let end = segment.sealed().map_or(extent_len, |sealed| sealed.end);
+    let next_run_no = segment.sealed().map_or(RunNo(0), |sealed| sealed.next_run_no);
+    let bytes = &*segment.read_up_to(end as usize)?;
+    let piece = Piece { at: 0, bytes, extent_len: extent_len as usize };
+    let rebuilt = directory_of(piece, segment.frames(), (end, next_run_no));
+    let is_it = |sealed: SealedAt| crc32fast::hash(&rebuilt) == sealed.digest;
+    Ok(segment.sealed().is_none_or(is_it).then_some(rebuilt))
 }
 
 /// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
@@ -391,11 +394,10 @@ pub(crate) fn directory_of(
     extent: Piece<'_>,
     check: &FrameCheck,
     (end, next_run_no): (u32, RunNo),
-    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
 ) -> Vec<u8> {
-    let (frames, mut replayed) =
-        (frames_below(&lex(extent.bytes, check), end), Replayed::default());
-    replay_piece(&mut replayed, extent, &frames, end, name_of);
+    let frames = frames_below(&lex(extent.bytes, check), end);
+    let mut replayed = Replayed::default();
+    replay_piece(&mut replayed, extent, &frames, end, &mut |_| None);
     replayed.builder.encode(next_run_no)
 }
 

@@ -266,8 +266,7 @@ impl Segment {
     /// Reads and checks the directory in the file.
     pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
         let bytes = self.read_payload(&self.seal_header()?)?;
-        let checked = Directory::new(&bytes)
-            .and_then(|found| self.sealed().ok_or(Damage::Missing)?.check(&found));
+        let checked = Directory::new(&bytes).and_then(|found| found.check());
         checked.map_err(|damage| self.damaged_directory(damage)).map(|()| bytes)
     }
 

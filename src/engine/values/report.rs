@@ -69,11 +69,6 @@ impl RecoveryReport {
         self.damaged.iter().filter(move |one| is_gone(one.damage) && is_part(&one.place))
     }
 
-    /// Whether the manifest or frames are missing.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.salvaged || self.lost().next().is_some()
-    }
-
     /// A number for what is missing. It is the same for the same frames, which each opening finds
     /// again until their segment is sealed. A header that is missing is written anew: where an
     /// opening with a later superblock finds none, it was lost again. None if nothing is missing.

@@ -130,7 +130,10 @@ fn record_names(directory: &Directory<'_>) -> Names {
         });
         for index in 0..entry.records {
             let Ok(offset) = directory.record_offset(slot, index) else { break };
-            let seq = entry.first_seq.filter(|_| whole).map(|seq| Seq(seq.0 + u64::from(index)));
+            let seq = entry
+                .first_seq
+                .filter(|_| whole)
+                .map(|seq| Seq(seq.0.saturating_add(index.into())));
             let new = || Name { run: (entry.agent.clone(), entry.run.clone()), seq, records: 0 };
             names.entry(offset).or_insert_with(new).records += 1;
         }

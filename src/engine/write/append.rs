@@ -211,7 +211,7 @@ impl Log {
             Target::New(..) => (Seq(0), 0),
         };
         for (place, pending_frame) in (0..).zip(pending.iter_mut().take(count)) {
-            pending_frame.header.seq = Seq(first.0 + place);
+            pending_frame.header.seq = Seq(first.0.saturating_add(place));
             pending_frame.header.flags |= late | batch;
         }
         let (run_no, end) = self.place_for(&mut state, target, pending, Urgency::Normal, level)?;
@@ -219,7 +219,7 @@ impl Log {
         advance(&mut state, run_no, count as u64);
         self.finish(state, end, level)?;
         let lsn = pending.last().map_or(Lsn(0), |pending_frame| pending_frame.header.lsn);
-        Ok(self.appended(Seq(first.0 + count as u64 - 1), lsn, end))
+        Ok(self.appended(Seq(first.0.saturating_add(count as u64 - 1)), lsn, end))
     }
 
     /// The longest payload that stays in one frame, chosen so that the batch, with `others` bytes
@@ -273,18 +273,12 @@ impl Log {
 }
 
 /// The next sequence of a run in memory that may be appended to, and the flag of a late record.
-///
-/// A store may say that a run has the last records that there can be: a frame behind them would not
-/// check, and what follows it in the log would be lost too.
 pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Result<(Seq, u8)> {
     let Some(run) = state.active.get_mut(run_no) else { return Err(Error::Evicted { run: None }) };
     run.touched = true;
     let late = run.status.is_ended();
     if late && !allow.after_end {
         return Err(run.has_ended());
-    }
-    if run.is_full() {
-        return Err(Error::Exhausted { what: "records of this run" });
     }
     Ok((run.next_seq, if late { FLAG_LATE } else { 0 }))
 }
@@ -303,7 +297,7 @@ pub(crate) fn find(state: &LogState, agent: &AgentId, run: &RunId) -> Option<Run
 
 pub(crate) fn advance(state: &mut LogState, run_no: RunNo, records: u64) {
     if let Some(run) = state.active.get_mut(run_no) {
-        run.next_seq = Seq(run.next_seq.0 + records);
+        run.next_seq = Seq(run.next_seq.0.saturating_add(records));
     }
 }
 
@@ -353,7 +347,7 @@ impl Log {
     ) -> Result<Option<LogPosition>> {
         let header = &mut frame.header;
         let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
-        if state.closed || run.status.is_ended() || run.is_full() {
+        if state.closed || run.status.is_ended() {
             return Ok(None);
         }
         let len = header.frame_len();
@@ -374,9 +368,9 @@ impl Log {
         let (head, rest) = frame.in_two(state.tail.segment.frames(), &mut head);
         state.tail.put_frame(head, rest)?;
         state.tail.offset += u32::try_from(len).expect("a frame fits its segment");
-        state.next_lsn.0 += 1;
+        state.next_lsn = Lsn(state.next_lsn.0.saturating_add(1));
         note_record(&mut state.tail.builder, slot, &frame.header);
-        run.next_seq = Seq(run.next_seq.0 + 1);
+        run.next_seq = Seq(run.next_seq.0.saturating_add(1));
         run.touched = true;
         let end = state.end_of_log();
         self.commit.wrote(end);

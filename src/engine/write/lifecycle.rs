@@ -118,7 +118,7 @@ impl Log {
         pending: &mut [PendingFrame<'_>],
     ) -> Result<(RunNo, LogPosition)> {
         let now = metadata.at.unwrap_or_else(|| self.setup.now());
-        let run_no = state.take_run_no()?;
+        let run_no = state.take_run_no();
         let mut new = ActiveRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
         // Its creator is about to append, so it is not an orphan.
         new.touched = true;

@@ -8,9 +8,9 @@ use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD, reserve_len};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
+use crate::format::SegmentKey;
 use crate::format::frames::frame::frame_len;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{LAST_WRITTEN, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
 impl Log {
@@ -154,9 +154,6 @@ impl Log {
     /// Makes sure that all numbers for the next frames are durably promised. Recovery continues
     /// behind the promise, so a power loss that takes a frame does not free its numbers.
     pub(crate) fn promise_numbers(&self, state: &mut LogState) -> Result<()> {
-        if state.next_lsn.0 >= LAST_WRITTEN {
-            return Err(Error::Exhausted { what: "records" });
-        }
         let (promised, ahead) = (state.promised, state.numbers_ahead());
         let is_far = |end: u64, next: u64| end.saturating_add(NUMBERS_AHEAD / 2) >= next;
         if is_far(promised.0.0, ahead.0.0) && is_far(promised.1.0, ahead.1.0) {

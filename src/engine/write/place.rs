@@ -116,7 +116,7 @@ impl Log {
             pending_frame.header.position = segment.position(start + len);
             (pending_frame.header.lsn, pending_frame.header.durable) = (lsn, durable);
             pending_frame.encode(segment.frames(), &mut bytes);
-            lsn.0 += 1;
+            lsn.0 = lsn.0.saturating_add(1);
         };
         let at = pending.first().map_or(Timestamp(0), |pending_frame| pending_frame.header.at);
         let mut binds: Vec<PendingFrame<'_>> = binds

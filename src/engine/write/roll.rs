@@ -13,7 +13,7 @@ use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Damage, Error, Result};
 use crate::format::map::manifest::{Change, SealedAt};
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
-use crate::format::{FrameHeader, FrameKind, NUMBERS_END};
+use crate::format::{FrameHeader, FrameKind};
 use crate::types::{Lsn, RunNo};
 
 /// The last ids of segments, which are kept for recoveries and compactions.
@@ -84,9 +84,7 @@ impl Log {
             PendingFrame::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
         pending_frame.header.extra = state.tail.offset;
         pending_frame.header.position = segment.position(seal);
-        // A hostile frame may have the last order there can be. Nothing is appended then.
-        let lsn = Lsn(state.next_lsn.0.min(NUMBERS_END - 1));
-        pending_frame.header.lsn = lsn;
+        pending_frame.header.lsn = state.next_lsn;
         pending_frame.header.durable = self.commit.durable();
         let mut bytes = Vec::with_capacity(pending_frame.header.frame_len());
         pending_frame.encode(segment.frames(), &mut bytes);
@@ -100,7 +98,7 @@ impl Log {
             self.disk.allocate(at, bytes.len() as u64)?;
         }
         self.disk.write(at, &bytes)?;
-        state.next_lsn = Lsn(lsn.0 + 1);
+        state.next_lsn = Lsn(state.next_lsn.0.saturating_add(1));
         let places = (state.tail.offset, seal, pending_frame.header.payload_crc);
         Ok(SealedAt::of(&state.tail.builder, places, state.next_run_no))
     }

@@ -14,7 +14,6 @@ use crate::format::codec::{
 };
 use crate::format::frames::compression::{self, Compressor, Unreadable};
 use crate::format::frames::frame::{FLAG_LATE, FrameHeader, FrameKind};
-use crate::format::layout::NUMBERS_END;
 use crate::types::{ContentType, Lsn, MAX_KIND_LEN, Seq, Timestamp};
 
 /// The length of a block's head, which is in front of the compressed bytes.
@@ -138,7 +137,6 @@ impl BlockHead {
         at_most(head.rows_len, head.raw_len)?;
         at_most(block.extra, MAX_BLOCK_RECORDS)?;
         at_most(head.late, block.extra)?;
-        at_most(head.last_lsn.0, NUMBERS_END - 1)?;
         let payloads = u64::from(head.raw_len - head.rows_len);
         if block.extra == 0 || head.bytes > payloads || head.last_lsn < block.lsn {
             return Err(Damage::Mismatch);

@@ -11,7 +11,6 @@
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
-use crate::format::layout::NUMBERS_END;
 use crate::types::{
     AgentId, ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, SegmentId, Seq, Timestamp,
 };
@@ -267,11 +266,6 @@ impl FrameHeader {
         };
         if header.position != expected {
             return Err(Damage::Misplaced);
-        }
-        // All at once: the limit is a power of two.
-        at_most(header.lsn.0 | header.run_no.0 | header.seq.0, NUMBERS_END - 1)?;
-        if header.kind == FrameKind::Block {
-            at_most(header.seq.0 + u64::from(header.extra), NUMBERS_END - 1)?;
         }
         check_flags(header.flags, KNOWN_FLAGS)?;
         at_most(header.name_len, u64::from(header.payload_len).min(MAX_KIND_LEN as u64))?;

@@ -8,7 +8,6 @@ use crate::format::frames::frame::{
     FLAG_BATCH, FLAG_LATE, FLAG_PLAIN, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, FrameHeader,
     FrameKind,
 };
-use crate::format::layout::NUMBERS_END;
 use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, Seq, Timestamp};
 
 impl FrameCheck {
@@ -40,7 +39,6 @@ impl FrameCheck {
             || kind != FrameKind::Record as u8
             || flags & !(FLAG_BATCH | FLAG_LATE | FLAG_PLAIN) != 0
             || word(head, 64) != 0
-            || long(head, 24) | long(head, 32) | long(head, 40) >= NUMBERS_END
             || !fits
         {
             return None;

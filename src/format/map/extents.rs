@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Damage;
-use crate::format::codec::{Decoded, at_most};
+use crate::format::codec::Decoded;
 use crate::format::frames::frame::FRAME_HEADER_LEN;
-use crate::format::layout::{
-    EXTENTS_AT, ExtentSize, LAST_WRITTEN, MANIFEST_AREA_LEN, MANIFEST_AT, NUMBERS_END, PAGE,
-};
+use crate::format::layout::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
 use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN};
-use crate::format::segments::directory::Directory;
 use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, RunNo, SegmentId};
@@ -25,44 +22,20 @@ pub struct SealedAt {
     pub digest: u32,
     /// Whether the directory lists evictions, so that opening must read it.
     pub has_evictions: bool,
-    /// The directory lists runs with smaller numbers only; 0 if the record does not say it.
+    /// The directory lists runs with smaller numbers only.
     pub next_run_no: RunNo,
 }
 
 impl SealedAt {
     /// What a SEAL record states of a segment that ends at `end`, with the SEAL frame of this
-    /// directory at `seal`. New runs get numbers from `next` on. The directory may list larger
-    /// ones, which only a store that a writer did not make has; one that no record may state is
-    /// not stated.
+    /// directory at `seal`. New runs get numbers from `next` on.
     pub fn of(
         directory: &DirectoryBuilder,
         (end, seal, digest): (u32, u32, u32),
         next: RunNo,
     ) -> Self {
-        let behind = directory.last_run_no().map_or(0, |last| last.0.saturating_add(1));
-        let stated = Some(next.0.max(behind)).filter(|stated| *stated <= NUMBERS_END);
         let has_evictions = directory.evictions().next().is_some();
-        Self { end, seal, digest, has_evictions, next_run_no: RunNo(stated.unwrap_or(0)) }
-    }
-
-    /// Checks a directory, and that it lists only runs that it may list. New runs get numbers
-    /// behind those of all sealed segments, without their directories being read.
-    pub fn check(&self, directory: &Directory<'_>) -> Decoded<()> {
-        directory.check()?;
-        match directory.last_run_no()? {
-            Some(last) => at_most(last.0, self.run_nos_end().0.saturating_sub(1)),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether it says how far the run numbers of the directory go, within those that runs get.
-    pub fn states_numbers(&self) -> bool {
-        (1..=LAST_WRITTEN).contains(&self.next_run_no.0)
-    }
-
-    /// All runs that count in the segment have smaller numbers.
-    pub fn run_nos_end(&self) -> RunNo {
-        if self.next_run_no == RunNo(0) { RunNo(u64::MAX) } else { self.next_run_no }
+        Self { end, seal, digest, has_evictions, next_run_no: next }
     }
 
     /// Whether it is the same end, with the same directory.
@@ -302,33 +275,5 @@ impl Extents {
     /// Those that begin within a file of this length: a crash may have left bytes in them.
     pub(crate) fn free_within(&self, size: ExtentSize, len: u64) -> BTreeSet<ExtentNo> {
         self.free().take_while(|extent| size.offset_of(*extent) < len).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::{AgentId, RunId};
-
-    #[test]
-    fn a_seal_states_a_number_behind_all_that_its_directory_lists_or_none() {
-        for (listed, next, stated) in [
-            (None, 7, 7),
-            (Some(6), 7, 7),
-            (Some(7), 7, 8),
-            (Some(LAST_WRITTEN), 7, LAST_WRITTEN + 1),
-            (Some(NUMBERS_END - 1), 7, NUMBERS_END),
-            (Some(NUMBERS_END), 7, 0),
-            (Some(u64::MAX), 7, 0),
-        ] {
-            let mut directory = DirectoryBuilder::default();
-            if let Some(listed) = listed {
-                let (agent, run) = (AgentId::new("agent").unwrap(), RunId::new("run").unwrap());
-                directory.bind(RunNo(3), agent.clone(), run.clone());
-                directory.bind(RunNo(listed), agent, run);
-            }
-            let at = SealedAt::of(&directory, (100, 104, 5), RunNo(next));
-            assert_eq!((at.next_run_no, at.end, at.seal), (RunNo(stated), 100, 104), "{listed:?}");
-        }
     }
 }

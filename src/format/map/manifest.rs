@@ -5,7 +5,6 @@
 
 use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, check_crc, check_flags, open_checked, put_checked};
-use crate::format::layout::check_numbers;
 pub use crate::format::map::extents::{Area, Extents, SealedAt, Use};
 use crate::format::segments::segment::{Purpose, check_id};
 use crate::types::{ExtentNo, RunNo, SegmentId};
@@ -206,7 +205,6 @@ impl Change {
             }
             SEAL => {
                 let (has_evictions, next_run_no) = (detail & HAS_EVICTIONS != 0, RunNo(wide));
-                check_numbers([wide])?;
                 let at = SealedAt { end, seal, digest, has_evictions, next_run_no };
                 Self::Seal { extent, segment, at }
             }

@@ -10,7 +10,7 @@ use crate::error::Damage;
 use crate::format::codec::{Decoded, Reader, Writer, at_most, first_of, u32_at};
 use crate::format::layout::ExtentSize;
 use crate::format::segments::run_entry::{
-    COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, NO_ORDER, RECORDS, STARTED,
+    COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED,
 };
 pub use crate::format::segments::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
 use crate::types::{AgentId, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, Seq, Timestamp};
@@ -100,7 +100,6 @@ impl<'a> Directory<'a> {
         let (first_lsn, last_lsn) = (Lsn(reader.u64()?), Lsn(reader.u64()?));
         let next_run_no = RunNo(reader.u64()?);
         reader.zeros(16)?;
-        crate::format::layout::check_numbers([first_lsn.0, last_lsn.0, next_run_no.0])?;
         let hashes_at = part(DIRECTORY_HEADER_LEN, runs, RUN_ENTRY_LEN)?;
         let evictions_at = part(hashes_at, runs, HASH_LEN)?;
         let offsets_at = part(evictions_at, evictions, EVICTION_LEN)?;
@@ -172,23 +171,7 @@ impl<'a> Directory<'a> {
         }
         reader.code(RunStatus::from_code)?;
         reader.zeros(1)?;
-        for from in [0, 8, 16, 80] {
-            crate::format::layout::check_numbers([self.field(slot, from)?.u64()?])?;
-        }
-        self.check_orders(slot)?;
         at_most(self.stored(slot)?, ExtentSize::MAX.bytes())
-    }
-
-    /// Checks that no order of an entry is behind those of the segment. The log goes on behind
-    /// these, and what is added to a run would be read in front of an entry with a larger one.
-    fn check_orders(&self, slot: u32) -> Decoded<()> {
-        for from in [72, 116] {
-            at_most(self.field(slot, from)?.u64()?, self.last_lsn.0)?;
-        }
-        match self.chunks(slot)?.1 {
-            NO_ORDER => Ok(()),
-            Lsn(first) => at_most(first, self.last_lsn.0),
-        }
     }
 
     /// Checks the ids of a slot, which are in `all` if all ids are text.
@@ -446,34 +429,6 @@ fn part(at: usize, count: u32, size: usize) -> Decoded<usize> {
 mod tests {
     use super::*;
     use crate::format::DirectoryBuilder;
-
-    #[test]
-    fn an_entry_says_no_order_behind_the_last_one_of_its_segment() {
-        let ids = (AgentId::new("agent").unwrap(), RunId::new("run").unwrap());
-        let mut builder = DirectoryBuilder::default();
-        builder.bind(RunNo(1), ids.0, ids.1);
-        builder.note_lsn(Lsn(6));
-        builder.note_lsn(Lsn(9));
-        let built = |first_lsn, end, hold| {
-            let mut builder = builder.clone();
-            let entry = builder.run_mut(RunNo(1)).unwrap();
-            entry.first_lsn = Lsn(first_lsn);
-            let status = RunStatus::Completed;
-            entry.end = Some(EndAt { offset: 64, at: Timestamp(1), status, lsn: Lsn(end) });
-            entry.hold = Some(HoldAt { offset: 64, lsn: Lsn(hold), held: true });
-            builder.encode(RunNo(2))
-        };
-        for whole in [(6, 9, 8), (9, 9, 9), (NO_ORDER.0, 9, 6)] {
-            let bytes = built(whole.0, whole.1, whole.2);
-            assert_eq!(Directory::new(&bytes).unwrap().check(), Ok(()));
-        }
-        for (first, end, hold) in [(10, 9, 9), (NO_ORDER.0 - 1, 9, 9), (6, 10, 9), (6, 9, 10)] {
-            let bytes = built(first, end, hold);
-            let directory = Directory::new(&bytes).unwrap();
-            assert!(matches!(directory.check(), Err(Damage::OutOfRange { max: 9, .. })));
-            assert!(directory.run(0).is_err());
-        }
-    }
 
     #[test]
     fn evictions_that_are_not_sorted_or_repeat_a_run_are_damage() {

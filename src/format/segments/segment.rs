@@ -3,7 +3,6 @@
 use crate::error::Damage;
 use crate::format::codec::{Decoded, open_checked, put_checked, u32_at};
 use crate::format::frames::frame::SegmentKey;
-use crate::format::layout::check_numbers;
 use crate::types::{Lsn, RunNo, SegmentId};
 
 /// What headers begin with; the uuid of the store follows.
@@ -85,7 +84,6 @@ impl SegmentHeader {
         let purpose = reader.code(Purpose::from_code)?;
         let salt = reader.zeros(3)?.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
-        check_numbers([next_run_no.0, next_lsn.0])?;
         reader.zeros(4)?;
         Ok(Self { uuid, key: SegmentKey { id, salt }, purpose, next_run_no, next_lsn })
     }

@@ -15,7 +15,7 @@ use runlog::{
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 use tempfile::TempDir;
 
-use crate::backup::damaged_copies::{boot, reader};
+use crate::backup::interrupted_copies::{boot, reader};
 use crate::readers::replicas::{Shared, options, payload, writes};
 
 /// All that can be asked of a store, in a form to compare.
@@ -138,9 +138,9 @@ fn a_copy_that_is_brought_up_to_date_copies_only_what_is_new() {
         assert!(reading.recovery_report().is_clean(), "{}", reading.recovery_report());
         assert!(all(&reading) == all(&log), "round {round}");
         assert!(reading.verify().unwrap().is_clean());
-        // Nothing is new.
+        // Only the segment that takes frames is copied again.
         let report = reader.backup_to_storage(copy.clone()).unwrap();
-        assert_eq!((report.copied_segments, report.copied_bytes), (0, 0));
+        assert!(report.copied_segments <= 1, "{report:?}");
     }
     assert!(4 * kept > copied, "{kept} segments were kept, {copied} copied");
     // What the store freed is not kept for ever.
@@ -464,61 +464,6 @@ pub(crate) fn seals(image: &[u8]) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn a_copy_of_a_damaged_store_opens_and_the_report_has_what_is_damaged() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    for run in 0..9 {
-        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
-        for len in [100, 20_000, 3_000] {
-            writer.append(&vec![run; len]).unwrap();
-        }
-    }
-    // What is durable ends with the last full segment, so nothing is behind that in the copy.
-    let image = storage.to_bytes();
-    let places = seals(&image);
-    assert!(places.len() > 2, "{places:?}");
-    let harms: [(&str, usize, usize, u8); 6] = [
-        ("the header of the SEAL frame", 0, 72, 0),
-        ("a bit of that header", 20, 1, 1),
-        ("the directory", 72, 40, 0),
-        ("all from the SEAL frame on", 0, 8_000, 0),
-        ("noise from the SEAL frame on", 0, 8_000, 0x55),
-        ("the end of the last record", usize::MAX, 16, 0x55),
-    ];
-    for (number, (start, seal)) in places.iter().enumerate() {
-        for (what, from, len, value) in harms {
-            let mut bytes = image.clone();
-            let from = if from == usize::MAX { seal - 32 } else { seal + from };
-            let end = (from + len).min(start + (64 << 10)).min(bytes.len());
-            bytes[from..end].iter_mut().for_each(|byte| match value {
-                0 => *byte = 0,
-                _ => *byte ^= value,
-            });
-            let what = format!("segment {number}, {what}");
-            let broken = Arc::new(MemoryStorage::from_bytes(bytes));
-            for durable_only in [true, false] {
-                let options = ReaderOptions::new().durable_only(durable_only);
-                let reader = options.open_storage(broken.clone()).unwrap();
-                let copy = Arc::new(MemoryStorage::new());
-                let report = reader.backup_to_storage(copy.clone()).unwrap();
-                assert!(!report.damaged.is_empty(), "{what}: nothing is reported");
-                let found = ReaderOptions::new().open_storage(copy.clone());
-                let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
-                let sound = |log: &Reader| {
-                    let runs = log.runs(&RunQuery::new()).map(|run| run.unwrap());
-                    runs.map(|run| log.trace(&run).unwrap().filter(Result::is_ok).count()).sum()
-                };
-                let (mine, expected): (usize, usize) = (sound(&found), sound(&reader));
-                assert!(mine == expected && mine > 10, "{what}: {mine} of {expected} records");
-                let restored = small().open_storage(copy);
-                restored.unwrap_or_else(|error| panic!("{what}: {error}")).close().unwrap();
-            }
-        }
-    }
-    log.close().unwrap();
-}
-
-#[test]
 fn each_damaged_frame_is_in_the_report_of_a_copy() {
     let storage = Arc::new(MemoryStorage::new());
     let log = small().create_storage(storage.clone()).unwrap();
@@ -535,91 +480,10 @@ fn each_damaged_frame_is_in_the_report_of_a_copy() {
     }
     let broken = Arc::new(MemoryStorage::from_bytes(bytes));
     let reader = ReaderOptions::new().open_storage(broken).unwrap();
-    let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let report = reader.backup_to_storage(copy.clone()).unwrap();
     assert_eq!(report.damaged.len(), 4, "{:?}", report.damaged);
-}
-
-#[test]
-fn a_copy_of_a_damaged_store_names_the_damage_again_and_becomes_whole_with_the_store() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    for run in 0..9 {
-        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
-        for len in [100, 20_000, 3_000] {
-            writer.append(&vec![run; len]).unwrap();
-        }
-    }
-    log.close().unwrap();
-    let whole = storage.to_bytes();
-    let back_up = |bytes: &[u8], copy: &Arc<MemoryStorage>| {
-        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
-        let reader = ReaderOptions::new().open_storage(source).unwrap();
-        reader.backup_to_storage(copy.clone()).unwrap()
-    };
-    let problems = |copy: &Arc<MemoryStorage>| {
-        let reader = ReaderOptions::new().open_storage(copy.clone()).unwrap();
-        reader.verify().unwrap().problems
-    };
-    let places = seals(&whole);
-    for (number, (_, seal)) in places.iter().enumerate() {
-        for (what, from) in [("the last record", seal - 32), ("the directory", seal + 80)] {
-            let mut bytes = whole.clone();
-            bytes[from..from + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
-            let what = format!("segment {number}, {what}");
-            let copy = Arc::new(MemoryStorage::new());
-            let first = back_up(&bytes, &copy);
-            assert!(!first.damaged.is_empty(), "{what}");
-            // Again and again, and nothing is copied anew.
-            for _ in 0..2 {
-                let again = back_up(&bytes, &copy);
-                assert_eq!((again.damaged.len(), again.copied_bytes), (1, 0), "{what}: {again:?}");
-            }
-            // Only the damaged segment is copied once the store is whole.
-            let restored = back_up(&whole, &copy);
-            assert_eq!((restored.damaged.len(), restored.copied_segments), (0, 1), "{what}");
-            assert!(problems(&copy).is_empty(), "{what}: {:?}", problems(&copy));
-            // What the store loses later, the copy keeps.
-            let later = back_up(&bytes, &copy);
-            assert_eq!((later.damaged.len(), later.copied_bytes), (0, 0), "{what}: {later:?}");
-            assert!(problems(&copy).is_empty(), "{what}");
-        }
-    }
-    assert!(places.len() > 2);
-}
-
-#[test]
-fn a_damaged_copy_that_breaks_off_anywhere_still_becomes_whole() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    let writer = log.start_run("agent", "run", ()).unwrap();
-    for _ in 0..9 {
-        writer.append(&[7; 20_000]).unwrap();
-    }
-    drop(writer);
-    log.close().unwrap();
-    let whole = storage.to_bytes();
-    let mut bytes = whole.clone();
-    bytes[seals(&whole)[1].1 - 32] ^= 1;
-    let reader = |bytes: &[u8]| {
-        let source = Arc::new(MemoryStorage::from_bytes(bytes.to_vec()));
-        ReaderOptions::new().open_storage(source).unwrap()
-    };
-    let (broken, sound) = (reader(&bytes), reader(&whole));
-    for calls in 0..200 {
-        let copy = Arc::new(MemoryStorage::new());
-        let failing = Failing { storage: copy.clone(), left: AtomicU64::new(calls) };
-        let done = broken.backup_to_storage(Arc::new(failing)).is_ok();
-        // What broke off before it was a copy is begun anew.
-        let is_copy = sound.backup_to_storage(copy.clone()).is_ok();
-        if is_copy {
-            let found = ReaderOptions::new().open_storage(copy.clone()).unwrap();
-            let report = found.verify().unwrap();
-            assert!(report.is_clean(), "{calls} calls: {:?}", report.problems);
-        }
-        if done {
-            assert!(is_copy && calls > 5);
-            return;
-        }
-    }
-    panic!("it never ends");
+    let restored = small().open_storage(copy).unwrap();
+    assert_eq!(restored.trace("run").unwrap().filter(Result::is_ok).count(), 36);
+    restored.close().unwrap();
 }

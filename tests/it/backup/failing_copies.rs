@@ -1,10 +1,8 @@
 //! Backups of a store that changes, again and again into one file, on a disk that fails.
 //!
 //! Goal: whatever happens to the file within a backup, it has the earlier copy, the new one, or
-//! what lies between, without damage. What a backup reported survives a loss of power. Nothing of
-//! an earlier copy goes that the store still has, also where the store is damaged. No backup
-//! replaces what a process has written that opened the copy. Where nothing is damaged, none is
-//! refused.
+//! what lies between, without damage. What a backup reported survives a loss of power. No backup
+//! replaces what a process has written that opened the copy, and none is refused.
 //!
 //! Method: the life of a writer is recorded, and played into a page cache as far as each backup
 //! finds it, or further while it reads. The file of the copy is on a simulated disk: syncs and
@@ -15,27 +13,22 @@
 //! - `RUNLOG_FAILING_COPIES_SEED`: the seed of all choices.
 //! - `RUNLOG_FAILING_COPIES_STORY`: only this story, to investigate a failure.
 
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use runlog::format::EXTENTS_AT;
-use runlog::format::map::manifest::{Use, read_area};
 use runlog::format::map::superblock::Superblock;
 use runlog::storage::Storage;
 use runlog::{Corruption, Durability, Error, Metadata, Place, Reader, ReaderOptions};
 use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
 
-use crate::backup::damaged_copies::{Sound, sound};
 use crate::readers::looks::life;
 use crate::support::background::Background;
 use crate::support::campaign::variable;
 use crate::support::cuts::{Epoch, check_whole};
 use crate::support::gate::Gate;
-use crate::support::harm::{Harm, newest};
+use crate::support::harm::Harm;
 use crate::support::machine::Machine;
 use crate::support::model::{Found, Model};
 use crate::support::scene::Scene;
@@ -56,8 +49,6 @@ struct Tally {
     cuts: u64,
     restored: u64,
     broken_openings: u64,
-    harmed: u64,
-    refused: u64,
     watched: u64,
     overtaken: u64,
 }
@@ -69,8 +60,6 @@ impl Tally {
         self.cuts += other.cuts;
         self.restored += other.restored;
         self.broken_openings += other.broken_openings;
-        self.harmed += other.harmed;
-        self.refused += other.refused;
         self.watched += other.watched;
         self.overtaken += other.overtaken;
     }
@@ -116,7 +105,7 @@ fn whatever_fails_within_a_backup_leaves_the_earlier_copy_or_the_new_one() {
     if let Some(failure) = failure.into_inner().unwrap() {
         panic!("{failure}");
     }
-    let few = [total.failed, total.cuts, total.restored, total.harmed, total.watched];
+    let few = [total.failed, total.cuts, total.restored, total.watched];
     assert!(only || few.iter().all(|count| *count > 0), "{total:?}");
 }
 
@@ -169,13 +158,6 @@ impl Source<'_> {
         let scene: Arc<Scene> = Arc::clone(&self.scene);
         options.open_storage(scene).map_err(|error| format!("the store: {error}"))
     }
-
-    /// All bytes, while the writer waits.
-    fn image(&self) -> Vec<u8> {
-        let mut image = vec![0; self.scene.len().unwrap() as usize];
-        self.scene.read_at(0, &mut image).unwrap();
-        image
-    }
 }
 
 /// Of which moment a copy may be: it has so many events of a model.
@@ -207,12 +189,9 @@ impl Copy {
 
     /// One more backup, and something else.
     fn go_on(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
-        let is_last_whole = self.back_up(source, tally)?;
+        self.back_up(source, tally)?;
         if self.random.below(3) == 0 && !self.had.is_empty() {
             self.lose_power(source, tally).map_err(|error| format!("a loss of power: {error}"))?;
-        }
-        if is_last_whole && self.random.below(4) == 0 {
-            self.back_up_damaged(source, tally)?;
         }
         if self.had.is_empty() || self.is_odd {
             return Ok(());
@@ -261,8 +240,8 @@ impl Copy {
         self.disk.set_capacity(u64::MAX);
     }
 
-    /// Backs the store up, and looks at what is left. Whether all went well, and all is whole.
-    fn back_up(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<bool, String> {
+    /// Backs the store up, and looks at what is left.
+    fn back_up(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
         let durable_only = self.random.below(6) == 0;
         source.scene.set_pace(0, 0);
         let (reader, at) = (source.reader(durable_only)?, source.scene.at().0);
@@ -289,7 +268,7 @@ impl Copy {
                 (self.lost_power, self.is_harmed) = (false, false);
                 self.had = vec![Had { model: model.clone(), least: low, most }];
                 let found = self.check(source, self.disk.image(), "after a backup")?;
-                let Some(found) = found else { return Ok(false) };
+                let Some(found) = found else { return Ok(()) };
                 self.had = vec![Had { least: found.prefix, ..self.had.remove(0) }];
                 // The copy survives a loss of power when the call returns.
                 let durable = self.disk.crash(Survivors::Nothing, 0);
@@ -297,20 +276,20 @@ impl Copy {
                 if left.is_some_and(|left| left.seen != found.seen) {
                     return Err("a loss of power took what a backup reported".to_owned());
                 }
-                Ok(true)
+                Ok(())
             }
             Err(Error::Overtaken { .. }) => {
                 tally.overtaken += 1;
-                self.broke_off(source, low, most).map(|()| false)
+                self.broke_off(source, low, most)
             }
             Err(Error::Io { .. } | Error::DiskFull { .. } | Error::Poisoned) => {
                 tally.failed += 1;
-                self.broke_off(source, low, most).map(|()| false)
+                self.broke_off(source, low, most)
             }
             // What a first backup left is no copy yet.
             Err(_) if self.had.is_empty() => {
                 self.disk = SimDisk::new();
-                Ok(false)
+                Ok(())
             }
             Err(error) => Err(format!("refused: {error}")),
         }
@@ -505,104 +484,9 @@ impl Copy {
         }
         Ok(())
     }
-
-    /// The store is damaged at some places, and is backed up as it is.
-    fn back_up_damaged(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
-        let before = segments(&source.image());
-        let at = source.scene.at().0;
-        source.scene.play_to((at + self.random.index(20)).min(source.last));
-        source.scene.set_pace(0, 0);
-        let mut image = source.image();
-        if !segments(&image).is_superset(&before) {
-            // Of what compaction moved the copy has what the store has.
-            return Ok(());
-        }
-        let kept = sound(&source.reader(false)?);
-        let places = self.damage(&mut image);
-        let options = ReaderOptions::new().environment(self.machine_of(source).environment());
-        let Ok(reader) = options.open_storage(Arc::new(SimDisk::untracked(image))) else {
-            return Ok(());
-        };
-        tally.harmed += 1;
-        let mine = sound(&reader);
-        for _ in 0..1 + self.random.index(3) {
-            let had = self.sound(source);
-            let gate = self.plan();
-            let done = reader.backup_to_storage(Arc::new(gate));
-            self.end_plan();
-            let now = self.sound(source);
-            let is_kept = |(key, value): &(&(u64, u64), &Vec<u8>)| kept.get(*key) == Some(*value);
-            let lost = |of: &Sound| {
-                let mut owed = of.iter().filter(is_kept);
-                owed.find(|(key, value)| now.get(*key) != Some(*value)).map(|(key, _)| *key)
-            };
-            if let Some(lost) = lost(&had) {
-                let lost = format!("{lost:?} of the copy is lost behind {done:?}");
-                return Err(format!("{lost}, the store damaged at {places:x?}"));
-            }
-            match done {
-                Ok(_) => {
-                    self.is_odd = true;
-                    self.lost_power = false;
-                    if let Some(lost) = lost(&mine) {
-                        return Err(format!("{lost:?} of the store is not copied"));
-                    }
-                }
-                Err(Error::CopyHasMore { .. }) => tally.refused += 1,
-                Err(_) => {
-                    self.is_odd = true;
-                    if self.random.coin() {
-                        let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
-                        self.disk.lose_power(survivors, self.random.next_u64());
-                        self.lost_power = true;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn machine_of(&self, source: &Source<'_>) -> Machine {
-        source.epoch.machine.clone()
-    }
-
-    /// All that can be read of the copy.
-    fn sound(&self, source: &Source<'_>) -> Sound {
-        let options = ReaderOptions::new().environment(self.machine(source).environment());
-        let copy = options.open_storage(Arc::new(SimDisk::untracked(self.disk.image())));
-        copy.map(|copy| sound(&copy)).unwrap_or_default()
-    }
-
-    /// Damages some bytes behind the front; returns which.
-    fn damage(&mut self, image: &mut [u8]) -> Vec<Range<usize>> {
-        let used = |at: &usize| image[*at] != 0;
-        let used: Vec<usize> = (EXTENTS_AT as usize..image.len()).filter(used).collect();
-        let mut places = Vec::new();
-        for _ in 0..1 + self.random.index(3) {
-            let at = used[self.random.index(used.len())];
-            let len = [1, 8, 100, 600, 5000][self.random.index(5)];
-            let end = (at + len).min(image.len());
-            image[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
-            places.push(at..end);
-        }
-        places
-    }
 }
 
 /// Whether both superblocks check.
 fn has_both_slots(image: &[u8]) -> bool {
     [4096, 8192].into_iter().all(|at| Superblock::decode(&image[at..at + 4096]).is_ok())
-}
-
-/// The segments that count.
-fn segments(image: &[u8]) -> BTreeSet<(u32, u64)> {
-    let block = newest(image).unwrap();
-    let at = block.manifest.offset as usize;
-    let area = &image[at..at + block.manifest.len as usize];
-    let found = read_area(area, block.uuid, block.manifest.generation).unwrap();
-    let of_log = found.extents.uses.values().filter_map(|used| match used {
-        Use::Log { segment, salt, .. } => Some((segment.0, *salt)),
-        _ => None,
-    });
-    of_log.collect()
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use runlog::format::{PAGE_LEN, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Error, Expected, Follow, LogCursor, NewRecord, Reader, ReaderOptions, RunLog, Version,
@@ -11,7 +10,6 @@ use runlog::{
 };
 
 use crate::readers::following::{all, small, told};
-use crate::support::frames::EXTENT;
 
 fn reader(storage: &Arc<MemoryStorage>) -> Reader {
     ReaderOptions::new().open_storage(storage.clone()).unwrap()
@@ -89,34 +87,6 @@ fn a_restored_copy_gives_out_no_version_again() {
         assert!(matches!(stale, Err(Error::Conflict { .. })), "{stale:?}");
         log.close().unwrap();
     }
-}
-
-/// Both superblocks are lost, and with them which numbers were promised; and the end of the log.
-#[test]
-fn a_store_that_was_salvaged_gives_out_no_number_again() {
-    let (storage, log) = begun();
-    let before = storage.to_bytes();
-    work(&log, "lost", 500);
-    let lost = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
-    log.close().unwrap();
-    let cursor = end_of(&storage);
-    let mut image = before;
-    let front = usize::try_from(SUPERBLOCK_AT).unwrap();
-    image[front..front + 2 * PAGE_LEN].fill(0);
-    assert!(image.len() > EXTENT);
-    let storage = Arc::new(MemoryStorage::from_bytes(image));
-    let log = small().open_storage(storage.clone()).unwrap();
-    assert!(log.recovery_report().salvaged);
-    let mut follower = reader(&storage).follow(Follow::Everything, cursor).unwrap();
-    work(&log, "new", 50);
-    log.sync().unwrap();
-    let events: Vec<_> = all(&mut follower).iter().map(told).collect();
-    assert_eq!(events.len(), 51, "{events:?}");
-    for _ in 0..600 {
-        let put = log.docs().put("space", "key", &NewRecord::new(b"new")).unwrap();
-        assert_ne!(put, lost);
-    }
-    log.close().unwrap();
 }
 
 /// The file of a closed store was kept, and was put back by hand.

@@ -173,6 +173,40 @@ fn a_segment_of_which_no_frame_is_left_is_told_once_in_its_place() {
     }
 }
 
+/// Compaction has put runs one behind the other, so the orders of its segments lie within those of
+/// others.
+#[test]
+fn a_cursor_among_lost_frames_is_told_of_them_wherever_it_is() {
+    let (storage, log) = wide();
+    log.close().unwrap();
+    let mut image = vec![0; usize::try_from(storage.len().unwrap()).unwrap()];
+    storage.read_at(0, &mut image).unwrap();
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let events = all(&mut reader.follow(Follow::Everything, LogCursor::START).unwrap());
+    let mut within = 0;
+    for (start, seal) in seals(&image) {
+        let mut bytes = image.clone();
+        bytes[start + 64..seal].fill(0x55);
+        let broken = Arc::new(MemoryStorage::from_bytes(bytes));
+        let reader = ReaderOptions::new().open_storage(broken).unwrap();
+        for (place, event) in events.iter().enumerate().step_by(5) {
+            let mut follower = reader.follow(Follow::Everything, event.cursor).unwrap();
+            let (mut told, mut errors, mut nothing) = (0, 0, 0);
+            while nothing < 2 {
+                match follower.try_next() {
+                    Ok(Some(_)) => told += 1,
+                    Ok(None) => nothing += 1,
+                    Err(_) => errors += 1,
+                }
+            }
+            let lost = events.len() - place - 1 - told;
+            assert!(lost == 0 || errors > 0, "at {start}, from {place}: {lost} lost");
+            within += usize::from(lost > 0);
+        }
+    }
+    assert!(within > 10, "only {within} cursors");
+}
+
 /// The records of blocks that cannot be read, from each cursor.
 #[test]
 fn each_record_of_a_damaged_block_is_told_from_a_cursor_within_it_too() {

@@ -2,9 +2,7 @@
 
 pub(crate) mod beside_compaction;
 pub(crate) mod following;
-pub(crate) mod following_damage;
 pub(crate) mod following_on;
-pub(crate) mod harmed_readers;
 #[cfg(target_os = "linux")]
 pub(crate) mod killed_readers;
 #[cfg(target_os = "linux")]

@@ -6,152 +6,12 @@ use std::sync::{Arc, Mutex};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome,
-    Place, ReaderOptions, RunLog, SpaceReturn, Trace,
+    ReaderOptions, RunLog, SpaceReturn, Trace,
 };
 
 use crate::readers::following::small;
 use crate::support::frames::frames_in;
 use crate::support::reads::OnlyReads;
-
-/// A store of three runs in several segments, with the given place of the first one's id damaged.
-/// In front of each read of a superblock its writer seals a segment. And how often that was.
-fn harmed(place: usize) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    for (run, byte) in [("the needle", 1), ("other", 2), ("third", 3)] {
-        let writer = log.start_run("agent", run, ()).unwrap();
-        writer.append(b"a needle in a haystack").unwrap();
-        writer.append(&[byte; 40_000]).unwrap();
-    }
-    let mut bytes = vec![0; usize::try_from(storage.len().unwrap()).unwrap()];
-    storage.read_at(0, &mut bytes).unwrap();
-    let needle: &[u8] = if place == 0 { b"a needle in a" } else { b"the needle" };
-    let found = bytes.windows(needle.len()).enumerate().filter(|(_, part)| *part == needle);
-    let found: Vec<_> = found.map(|(at, _)| at as u64).collect();
-    // Of the id, the last place is the directory.
-    let at = if place == 0 { found[0] } else { *found.last().unwrap() };
-    storage.write_at(at + 2, b"3").unwrap();
-    never_resting(storage, log)
-}
-
-/// In front of each read of a superblock the writer seals a segment. And how often that was.
-fn never_resting(storage: Arc<MemoryStorage>, log: RunLog) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
-    let (looks, log_of_writer) = (Arc::<AtomicU64>::default(), Mutex::new(log));
-    let seen = Arc::clone(&looks);
-    let busy = OnlyReads::new(storage, move |offset, _| {
-        // They are read whenever a reader looks for changes.
-        if offset < 16 << 10 {
-            let log = log_of_writer.lock().unwrap();
-            let number = seen.fetch_add(1, Ordering::SeqCst);
-            let run = log.start_run("busy", &number.to_string(), ()).unwrap();
-            run.append(&[7; 40_000]).unwrap();
-        }
-        Ok(())
-    });
-    (busy, looks)
-}
-
-#[test]
-fn damage_that_stays_is_reported_beside_a_writer_that_never_rests() {
-    let (busy, looks) = harmed(1);
-    let reader = ReaderOptions::new().open_storage(busy).unwrap();
-    let report = reader.recovery_report();
-    assert_eq!(report.damaged.len(), 1, "{report}");
-    assert_eq!(reader.trace("other").unwrap().count(), 2);
-    let looks = looks.load(Ordering::SeqCst);
-    assert!(looks < 40, "{looks} looks at the superblocks");
-}
-
-/// A writer that does not get on while it copies the page: several looks in a row find the same.
-#[test]
-fn a_superblock_that_looks_find_half_written_is_no_damage_once_it_is_whole() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    log.start_run("agent", "run", ()).unwrap().append(b"record").unwrap();
-    let before = storage.to_bytes();
-    log.checkpoint().unwrap();
-    log.close().unwrap();
-    let after = storage.to_bytes();
-    let at = [4096, 8192].into_iter().find(|at| before[*at..*at + 180] != after[*at..*at + 180]);
-    let at = at.unwrap();
-    let mut told = 0;
-    for looks in 0..20 {
-        let mut half = after.clone();
-        half[at + 40..at + 4096].copy_from_slice(&before[at + 40..at + 4096]);
-        let storage = Arc::new(MemoryStorage::from_bytes(half));
-        let (left, writer) = (AtomicU64::new(looks), Arc::clone(&storage));
-        let whole = after[at..at + 4096].to_vec();
-        let is_whole = Arc::new(AtomicBool::new(false));
-        let written = Arc::clone(&is_whole);
-        let busy = OnlyReads::new(storage, move |offset, _| {
-            let is_last = offset == at as u64 && left.fetch_sub(1, Ordering::SeqCst) == 0;
-            if is_last {
-                writer.write_at(offset, &whole)?;
-                written.store(true, Ordering::SeqCst);
-            }
-            Ok(())
-        });
-        let reader = ReaderOptions::new().open_storage(busy).unwrap();
-        let report = reader.recovery_report();
-        let is_odd = report.damaged.iter().any(|one| matches!(one.place, Place::Superblock { .. }));
-        assert!(!is_odd || !is_whole.load(Ordering::SeqCst), "{looks} looks: {report}");
-        told += u64::from(is_odd);
-    }
-    assert!(told > 0 && told < 18, "{told}");
-}
-
-/// No writer repairs the header, and seldom a superblock.
-#[test]
-fn a_damaged_front_keeps_no_reader_out_beside_a_writer_that_never_rests() {
-    for (at, slot) in [(80, None), (4096 + 40, Some(0)), (8192 + 40, Some(1))] {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = small().create_storage(storage.clone()).unwrap();
-        log.start_run("agent", "run", ()).unwrap().append(&[1; 40_000]).unwrap();
-        let mut byte = [0];
-        storage.read_at(at, &mut byte).unwrap();
-        storage.write_at(at, &[byte[0] ^ 1]).unwrap();
-        let (busy, looks) = never_resting(storage, log);
-        let reader = ReaderOptions::new().open_storage(busy).unwrap();
-        let place = slot.map_or(Place::Header, |slot| Place::Superblock { slot });
-        let report = reader.recovery_report();
-        assert!(report.damaged.iter().all(|found| found.place == place), "{at}: {report}");
-        assert_eq!(reader.trace("run").unwrap().count(), 1);
-        let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
-        (0..2).for_each(|_| assert!(follower.try_next().unwrap().is_some()));
-        let copy = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
-        assert!(copy.damaged.is_empty(), "{at}: {copy:?}");
-        let looks = looks.load(Ordering::SeqCst);
-        assert!(looks < 400, "{at}: {looks} looks at the superblocks");
-    }
-}
-
-#[test]
-fn a_damaged_record_is_told_once_beside_a_writer_that_never_rests() {
-    let (busy, looks) = harmed(0);
-    let reader = ReaderOptions::new().open_storage(busy).unwrap();
-    let trace: Vec<_> = reader.trace("the needle").unwrap().collect();
-    assert_eq!(trace.len(), 2);
-    assert!(trace[0].as_ref().is_err_and(Error::is_corruption) && trace[1].is_ok());
-
-    let mut follower = reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap();
-    let (mut events, mut errors) = (0, 0);
-    while events < 8 {
-        match follower.try_next() {
-            Ok(event) => events += usize::from(event.is_some()),
-            Err(error) => {
-                assert!(error.is_corruption(), "{error}");
-                errors += 1;
-            }
-        }
-    }
-    assert_eq!(errors, 1);
-
-    let copy = Arc::new(MemoryStorage::new());
-    let report = reader.backup_to_storage(copy).unwrap();
-    assert_eq!(report.damaged.len(), 1, "{report:?}");
-    let looks = looks.load(Ordering::SeqCst);
-    assert!(looks < 400, "{looks} looks at the superblocks");
-}
 
 /// A store, and a storage for its readers: within each of the first `races` reads of an extent,
 /// the writer appends three records and syncs them, and appends another one, which says so. The
@@ -189,32 +49,6 @@ fn frames_that_are_written_within_a_read_are_no_damage_however_often() {
         let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
         assert!(report.damaged.is_empty(), "{races} races: {report:?}");
     }
-}
-
-/// Within each read of an extent a record is appended, so the end of the log is torn each time, and
-/// each time another one.
-#[test]
-fn a_torn_end_that_is_another_one_each_time_keeps_no_reader_from_an_answer() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().extent_size(4 << 20).create_storage(storage.clone()).unwrap();
-    let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
-    run.append(&[1; 40_000]).unwrap();
-    let (reads, within) = (Arc::<AtomicU64>::default(), Mutex::new(run));
-    let count = Arc::clone(&reads);
-    let split = OnlyReads::split(storage, move |_, len| {
-        if len >= 32 << 10 {
-            count.fetch_add(1, Ordering::SeqCst);
-            within.lock().unwrap().append(&[2; 3000]).unwrap();
-        }
-    });
-    let reader = ReaderOptions::new().open_storage(split).unwrap();
-    assert!(reader.recovery_report().damaged.is_empty());
-    assert!(reader.run("run").unwrap().records >= 1);
-    let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
-    assert!(report.damaged.is_empty(), "{report:?}");
-    let reads = reads.load(Ordering::SeqCst);
-    assert!(reads < 12, "{reads} reads");
-    drop(log);
 }
 
 /// A store with a large record in two segments, of which the second one has the record itself. In

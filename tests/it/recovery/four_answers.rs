@@ -23,8 +23,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use runlog::format::frames::frame::{FLAG_DOCUMENT, FRAME_HEADER_LEN, decode_ids};
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{FrameHeader, FrameKind};
+use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
     LogPosition, ReadLog, Reader, ReaderOptions, RunQuery, RunRef, SalvageReport, Seq, Trace,
@@ -32,14 +32,12 @@ use runlog::{
 };
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
-use crate::backup::lost_after_a_copy::harm;
-use crate::backup::owed_copies::said_durable_at;
 use crate::recovery::agreeing::{damage, damage_pair, frames};
 use crate::support::background::Background;
 use crate::support::campaign::variable;
 use crate::support::cuts::open;
 use crate::support::gate::Gate;
-use crate::support::harm::Harm;
+use crate::support::harm::{Harm, newest};
 use crate::support::model::{Model, SPACE};
 use crate::support::world::{EXTENT, Machine, World};
 
@@ -779,4 +777,45 @@ fn each_opening_and_a_salvage_say_the_same_of_a_damaged_file_or_tell_what_is_mis
         }
     }
     assert!(wrong.is_empty(), "{} of {stores} stores: {wrong:?}", wrong.len());
+}
+
+/// Damages one or two places behind the front of the file.
+fn harm(image: &mut [u8], random: &mut SplitMix64) {
+    let used: Vec<usize> =
+        (EXTENTS_AT as usize..image.len()).filter(|at| image[*at] != 0).collect();
+    for _ in 0..1 + random.below(2) {
+        let at = used[random.index(used.len())];
+        let (at, len) = match random.below(5) {
+            0 => (at, 1),
+            1 => (at, 100),
+            2 => (at / 512 * 512, 512),
+            3 => (at / 4096 * 4096, 4096),
+            _ => (at / 65536 * 65536, 65536),
+        };
+        let end = (at + len).min(image.len());
+        let is_zeroed = random.coin();
+        image[at..end].iter_mut().for_each(|byte| *byte = if is_zeroed { 0 } else { !*byte });
+    }
+}
+
+/// The order and the position of each frame of the log that can be found, without what compaction
+/// has moved.
+fn headers_in(image: &[u8]) -> Vec<FrameHeader> {
+    let mut found = Vec::new();
+    for start in (EXTENTS_AT as usize..image.len()).step_by(EXTENT as usize) {
+        let Ok(header) = SegmentHeader::decode(&image[start..]) else { continue };
+        let mut at = SEGMENT_HEADER_LEN;
+        while let Ok(frame) = FrameHeader::decode(&image[start + at as usize..], header.key, at) {
+            found.extend((header.purpose == Purpose::Log).then_some(frame));
+            at += u32::try_from(frame.frame_len()).unwrap();
+        }
+    }
+    found
+}
+
+/// The position in front of which everything is durable, as a file says.
+fn said_durable_at(image: &[u8]) -> LogPosition {
+    let block = newest(&image[..EXTENTS_AT as usize]).map(|block| block.durable);
+    let said = headers_in(image).into_iter().map(|frame| frame.durable).chain(block);
+    said.max().unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use runlog::env::{BootId, Environment};
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Compaction, Error, Options, Outcome, Place, ReadLog, ReaderOptions, RunLog};
+use runlog::{Allow, Compaction, Error, Options, Outcome, ReadLog, ReaderOptions, RunLog};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
 use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
@@ -272,15 +272,7 @@ fn the_log_goes_on_behind_a_full_segment_whose_directory_is_lost_with_its_frame(
     for byte in (0..FRAME_HEADER_LEN).step_by(5) {
         let mut image = good.clone();
         image[seal.start + byte] ^= 1;
-        let log = check(image.clone(), &byte);
-        let damaged = log.recovery_report().damaged.iter().map(|one| one.place);
-        let offset = (seal.start - EXTENT) as u32;
-        let is_told = |place| match place {
-            Place::Frame(at) => at.offset == offset,
-            // The checksum of its payload.
-            place => matches!(place, Place::Directory { .. }),
-        };
-        assert!(damaged.into_iter().any(is_told), "{byte}: {:?}", log.recovery_report());
+        drop(check(image.clone(), &byte));
         let disk = SimDisk::recording_from(image);
         options().open_storage(Arc::new(disk.clone())).unwrap().close().unwrap();
         let recording = disk.take_recording();

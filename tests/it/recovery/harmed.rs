@@ -10,10 +10,10 @@ use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::storage::Storage;
 use runlog::{
-    Allow, Compaction, Error, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, RunQuery, SegmentId,
+    Allow, Compaction, Error, Lsn, Options, Outcome, RunLog, RunNo, RunQuery, SegmentId,
     SpaceReturn, Timestamp,
 };
-use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, SimEntropy};
+use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
 
 use crate::support::background::Background;
 
@@ -240,70 +240,6 @@ fn a_check_of_everything_lists_a_segment_that_is_lost_and_goes_on() {
     assert!(listed >= 3, "{listed} of {extents} lost extents are told");
 }
 
-/// The records of a run that can be read.
-fn readable(log: &RunLog, run: &str) -> usize {
-    log.trace(("agent", run)).map_or(0, |trace| trace.filter(|read| read.is_ok()).count())
-}
-
-#[test]
-fn one_flipped_byte_beside_a_lost_manifest_costs_one_record() {
-    let mut costly = Vec::new();
-    let image = compacted().image();
-    let log = open(&SimDisk::untracked(image.clone()));
-    let all = readable(&log, "goes on") + readable(&log, "stays");
-    for place in (EXTENT as usize..image.len()).step_by(173) {
-        if image[place..].iter().take(400).all(|byte| *byte == 0) || place as u64 % EXTENT < 4096 {
-            continue;
-        }
-        let mut harmed = image.clone();
-        harmed[place] ^= 1;
-        let disk = SimDisk::untracked(harmed);
-        lose_manifest(&disk);
-        let log = open(&disk);
-        let left = readable(&log, "goes on") + readable(&log, "stays");
-        if left + 1 < all {
-            costly.push((place, left));
-        }
-    }
-    // Except for the ORIGIN frame of an output, one for each: without it nothing shows whether the
-    // output was finished.
-    assert!(costly.len() <= 2, "of {all} records there are {costly:?}");
-}
-
-#[test]
-fn a_damaged_output_counts_if_another_one_of_its_compaction_does() {
-    let disk = compacted();
-    let all = (8, vec![100, 20_000, 20_000, 20_000, 20_000]);
-    let found = |mut image: Vec<u8>, harmed: Option<usize>| {
-        if let Some(output) = harmed {
-            let end = image.len().min(output + EXTENT as usize);
-            harm_seal(&mut image[output..end]);
-        }
-        let disk = SimDisk::untracked(image);
-        lose_manifest(&disk);
-        let log = options(&Background::default()).open_storage(Arc::new(disk)).ok()?;
-        let read = |run| readable(&log, run);
-        (read("stays") == 8 && read("goes on") == 5)
-            .then(|| (lens(&log, "stays").len(), lens(&log, "goes on")))
-    };
-    let (recording, mut tried) = (disk.take_recording(), 0);
-    let mut crashes = CrashImages::new(&recording);
-    while crashes.advance() {
-        let image = crashes.killed(0);
-        let outputs = outputs(&image);
-        // The segments that outputs replace go one after the other.
-        if outputs.len() < 2 || found(image.clone(), None) != Some(all.clone()) {
-            continue;
-        }
-        for output in outputs {
-            let at = crashes.boundary();
-            assert_eq!(found(image.clone(), Some(output)), Some(all.clone()), "{at} {output}");
-            tried += 1;
-        }
-    }
-    assert!(tried > 10, "{tried}");
-}
-
 #[test]
 fn of_two_outputs_with_one_number_the_one_that_was_finished_counts() {
     let (image, extent) = (compacted().image(), EXTENT as usize);
@@ -511,61 +447,6 @@ fn listed(log: &RunLog, agent: &str, limit: usize) -> Vec<String> {
         if cursor.is_none() {
             runs.sort_unstable();
             return runs;
-        }
-    }
-}
-
-#[test]
-fn runs_of_which_the_beginning_is_lost_push_no_run_out_of_a_list() {
-    for (index, late) in [(false, false), (true, false), (false, true), (true, true)] {
-        let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
-        let clock = SimClock::new(Timestamp(1000));
-        let options = || {
-            let environment = Environment::system()
-                .clock(Arc::new(clock.clone()))
-                .entropy(Arc::new(SimEntropy::new(7)))
-                .boot_id(None);
-            options(&background).index(index).environment(environment)
-        };
-        let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-        let start = |log: &RunLog, run: &str| drop(log.start_run("agent", run, ()).unwrap());
-        let fill = |log: &RunLog| {
-            let filler = log.start_run("another", "filler", ()).unwrap();
-            (0..8).for_each(|_| drop(filler.append(&[7; 8000]).unwrap()));
-        };
-        start(&log, "lost 1");
-        start(&log, "lost 2");
-        fill(&log);
-        append(&log, "lost 1", 10);
-        append(&log, "lost 2", 10);
-        clock.set(Timestamp(400));
-        start(&log, "ended");
-        end(&log, "ended");
-        clock.set(Timestamp(450));
-        if !late {
-            start(&log, "in progress");
-        }
-        (0..2).for_each(|_| fill(&log));
-        log.checkpoint().unwrap();
-        log.close().unwrap();
-        disk.write_at(EXTENT, &vec![0; EXTENT as usize]).unwrap();
-        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-        Step::ALL.into_iter().for_each(|step| _ = background.run(step));
-        if late {
-            start(&log, "in progress");
-        }
-        // The known creation times change as the runs continue, at different times.
-        for (run, at) in [("lost 1", 10), ("lost 2", 20)] {
-            let record = NewRecord::new(b"later").at(Timestamp(at));
-            let _ = log.append_to("agent", run, &record, Allow::nothing()).unwrap();
-        }
-        for _ in 0..2 {
-            for limit in [1, 2, 3, 10] {
-                let all = ["ended", "in progress", "lost 1", "lost 2"];
-                assert_eq!(listed(&log, "agent", limit), all, "index {index}, pages of {limit}");
-            }
-            fill(&log);
-            log.checkpoint().unwrap();
         }
     }
 }

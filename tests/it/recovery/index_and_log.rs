@@ -297,7 +297,7 @@ fn is_opening(image: &[u8]) -> bool {
 /// A kill leaves a store without an index while the first one is made, and costs it while redb
 /// opens it.
 #[test]
-fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
+fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed_outside_of_a_compaction() {
     let disk = SimDisk::recording();
     let done = life(&disk);
     let recording = disk.take_recording();
@@ -321,7 +321,10 @@ fn a_healthy_store_keeps_its_index_whenever_it_is_closed_or_killed() {
             let context = format!("{operations} operations, within {what}");
             assert_eq!(log.recovery_report().damaged, [], "{context}");
             assert_eq!(log.recovery_report().index, IndexRecovery::Kept, "{context}");
-            assert_eq!((builds.failures(), builds.count()), (0, 0), "{context}");
+            // A kill between the manifest and the index costs one build.
+            let most = usize::from(what == "compact");
+            assert_eq!(builds.failures(), 0, "{context}");
+            assert!(builds.count() <= most, "{context}");
             if operations == end {
                 assert!(log.verify().unwrap().is_clean(), "{context}");
             }

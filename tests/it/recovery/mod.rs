@@ -10,7 +10,6 @@ pub(crate) mod full_segments;
 pub(crate) mod harmed;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 pub(crate) mod hostile;
-pub(crate) mod hostile_structures;
 pub(crate) mod index_and_log;
 pub(crate) mod interrupted;
 pub(crate) mod lost_commits;
@@ -19,8 +18,5 @@ pub(crate) mod lost_tails;
 pub(crate) mod quarantine;
 pub(crate) mod reopening;
 pub(crate) mod stated_floors;
-pub(crate) mod structures;
 pub(crate) mod trust;
-pub(crate) mod unread_after_kills;
 pub(crate) mod unread_sectors;
-pub(crate) mod unstated;

@@ -68,7 +68,10 @@ fn damage(image: &mut [u8], frame: &Frame) {
 /// Damages the directory of a segment and the names in it. Returns the segment.
 fn quarantine(image: &mut [u8], number: usize) -> SegmentId {
     let frames = frames_in(image, number);
-    let is_lost = |kind| matches!(kind, FrameKind::Seal | FrameKind::Bind | FrameKind::Evict);
+    let is_lost = |kind| {
+        use FrameKind::{Bind, Evict, Seal, Start};
+        matches!(kind, Seal | Bind | Start | Evict)
+    };
     frames.iter().filter(|frame| is_lost(frame.1.kind)).for_each(|frame| damage(image, frame));
     frames[0].1.position.segment
 }

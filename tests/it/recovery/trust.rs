@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
+use runlog::format::EXTENTS_AT;
 use runlog::format::map::manifest::{
-    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
+    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, encode_batch, read_area,
 };
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader, LAST_WRITTEN, NUMBERS_END};
+use runlog::format::segments::segment::{Purpose, SegmentHeader};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Allow, Epoch, Error, ExtentNo, Lsn, NewRecord, Options, Outcome, RunLog, RunNo, RunQuery,
-    RunStatus, SegmentId,
+    Allow, ExtentNo, NewRecord, Options, Outcome, RunLog, RunQuery, RunStatus, SegmentId,
 };
 use runlog_sim::SimDisk;
 
@@ -141,16 +140,6 @@ fn assert_filled(log: &RunLog, runs: std::ops::Range<usize>) {
     }
 }
 
-/// Changes both superblocks and corrects their checks.
-fn change_superblocks(image: &mut [u8], change: impl Fn(&mut Superblock)) {
-    for block in slots(image) {
-        let mut block = block.unwrap();
-        change(&mut block);
-        let at = if block.epoch.0 % 2 == 0 { PAGE } else { 2 * PAGE };
-        image[at..at + PAGE].copy_from_slice(&block.encode());
-    }
-}
-
 /// The newest superblock, and where the records of its manifest end.
 fn manifest(image: &[u8]) -> (Superblock, usize, u64) {
     let newest = slots(image).into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
@@ -233,119 +222,6 @@ fn two_extents_with_the_same_segment_make_the_manifest_a_damaged_one() {
                 fill(&log, "run-4");
             }
             log.close().unwrap();
-        }
-    }
-}
-
-/// Opens the store, appends as much as it accepts, and checks all of that at each opening.
-fn use_up(image: Vec<u8>, what: &str, expect_refusal: bool) {
-    let storage = Arc::new(MemoryStorage::from_bytes(image));
-    let (mut kept, mut refused) = (Vec::<String>::new(), false);
-    for opened in 0..3 {
-        let log = options().open_storage(storage.clone());
-        let log = log.unwrap_or_else(|error| panic!("{what}, opened {opened} times: {error}"));
-        println!("{what}, opened {opened} times: {}", log.recovery_report());
-        assert_filled(&log, 0..3);
-        for key in &kept {
-            let found = log.docs().get("space", key).unwrap().expect("it was acknowledged");
-            assert_eq!(found.payload(), payload(key, 0), "{what}");
-        }
-        for number in 0..40 {
-            let key = format!("{opened} {number}");
-            match log.docs().put("space", &key, &NewRecord::new(&payload(&key, 0))) {
-                Ok(_) => kept.push(key),
-                Err(Error::Exhausted { .. }) => refused = true,
-                Err(error) => panic!("{what}: {error}"),
-            }
-        }
-        // A compaction moves no damage to where it would be believed.
-        log.checkpoint().unwrap();
-        let _ = log.compact();
-        log.close().unwrap();
-    }
-    assert_eq!(refused, expect_refusal, "{what}: {} were kept", kept.len());
-}
-
-#[test]
-fn numbers_near_their_limits_never_lock_out_what_was_acknowledged() {
-    let image = filled(3);
-    let with = |what: &str, expect_refusal, change: &dyn Fn(&mut Superblock)| {
-        let mut image = image.clone();
-        change_superblocks(&mut image, change);
-        use_up(image, what, expect_refusal);
-    };
-    for near in [LAST_WRITTEN, LAST_WRITTEN - 60, NUMBERS_END - 60, NUMBERS_END] {
-        with(&format!("order {near:#x}"), true, &|block| block.next_lsn = Lsn(near));
-        with(&format!("run {near:#x}"), true, &|block| block.next_run_no = RunNo(near));
-    }
-    for beyond in [NUMBERS_END + 1, (1 << 62) - 104, 1 << 62, u64::MAX] {
-        with(&format!("order {beyond:#x}"), false, &|block| block.next_lsn = Lsn(beyond));
-        with(&format!("run {beyond:#x}"), false, &|block| block.next_run_no = RunNo(beyond));
-    }
-    for segment in [u32::MAX, u32::MAX - 1, u32::MAX - (1 << 16), u32::MAX - (1 << 16) - 9] {
-        with(&format!("segment {segment:#x}"), true, &|block| {
-            block.next_segment = SegmentId(segment);
-        });
-    }
-    with("half of the segments", false, &|block| block.next_segment = SegmentId((1 << 31) - 2));
-    for last in [u64::MAX, u64::MAX - 1, u64::MAX - 2, (1 << 63) - 1, 1 << 63, (1 << 62) - 2] {
-        let newest = slots(&image).map(|slot| slot.unwrap().epoch.0).into_iter().max().unwrap();
-        let even = last - (last - newest) % 2;
-        with(&format!("epoch {even:#x}"), false, &|block| {
-            block.epoch = Epoch(even.wrapping_sub(newest - block.epoch.0));
-        });
-    }
-    with("generation", false, &|block| block.manifest.generation = u64::MAX);
-}
-
-/// A frame with numbers that no writer gives counts as damaged, and affects no other.
-#[test]
-fn a_frame_with_numbers_near_their_limits_is_a_damaged_one() {
-    let changes: [fn(&mut FrameHeader); 4] = [
-        |header| header.lsn = Lsn((1 << 62) - 104),
-        |header| header.lsn = Lsn(u64::MAX),
-        |header| header.run_no = RunNo((1 << 62) - 104),
-        |header| header.seq = runlog::Seq(u64::MAX),
-    ];
-    for change in changes {
-        // The last record of the first segment, and that of the tail.
-        for last_segment in [false, true] {
-            let mut image = filled(4);
-            let extents = image[EXTENTS_AT as usize..].chunks(EXTENT as usize);
-            let found = extents.enumerate().filter_map(|(number, extent)| {
-                let segment = SegmentHeader::decode(extent).ok()?;
-                let (mut at, mut records) = (SEGMENT_HEADER_LEN, Vec::new());
-                while let Ok(header) = FrameHeader::decode(&extent[at as usize..], segment.key, at)
-                {
-                    if header.kind == runlog::format::FrameKind::Record {
-                        records.push((number, segment.key, header));
-                    }
-                    at += u32::try_from(header.frame_len()).unwrap();
-                }
-                records.pop()
-            });
-            let found: Vec<_> = found.collect();
-            let (number, key, mut header) =
-                if last_segment { found[found.len() - 1] } else { found[0] };
-            let at = EXTENTS_AT as usize + number * EXTENT as usize;
-            let at = at + header.position.offset as usize;
-            change(&mut header);
-            image[at..at + 72].copy_from_slice(&header.encode(key.salt));
-            let storage = Arc::new(MemoryStorage::from_bytes(image));
-            let mut damaged = 0;
-            for _ in 0..3 {
-                let log = options().open_storage(storage.clone()).unwrap();
-                damaged += log.verify().unwrap().problems.len();
-                let errors = (0..4).flat_map(|run| {
-                    log.trace(format!("run-{run}").as_str()).unwrap().filter(Result::is_err)
-                });
-                assert!(errors.count() <= 1);
-                fill(&log, &format!("run-{}", 100 + damaged));
-                log.checkpoint().unwrap();
-                let _ = log.compact();
-                log.close().unwrap();
-            }
-            assert!(damaged > 0);
         }
     }
 }
@@ -454,61 +330,6 @@ fn lose(image: &mut [u8], extent: u32, part: usize) {
         _ => {
             let used = image[at..end].iter().rposition(|&byte| byte != 0).unwrap();
             image[at + used - 1000..at + used + 1].fill(0);
-        }
-    }
-}
-
-/// Whether the manifest has a sealed segment in an extent.
-fn is_sealed(image: &[u8], extent: u32) -> bool {
-    let (newest, _, _) = manifest(image);
-    let at = usize::try_from(newest.manifest.offset).unwrap();
-    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
-    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
-    let used = read.extents.uses.get(&ExtentNo(extent));
-    matches!(used, Some(Use::Log { sealed: Some(_), .. }))
-}
-
-/// None of it counts as deleted, whatever else is lost.
-#[test]
-fn a_lost_segment_is_no_dead_one() {
-    for index in [true, false] {
-        for part in 0..3 {
-            for extent in 0..6 {
-                let mut image = filled(8);
-                let (newest, _, _) = manifest(&image);
-                let was_sealed = is_sealed(&image, extent);
-                lose(&mut image, extent, part);
-                let storage = Arc::new(MemoryStorage::from_bytes(image));
-                let log = options().index(index).open_storage(storage.clone()).unwrap();
-                // Their end may be what was lost.
-                let deleted = ["run-6", "run-7"].map(|run| log.delete_run(run).is_ok());
-                assert_ne!(deleted, [false; 2]);
-                log.reclaim().unwrap();
-                log.checkpoint().unwrap();
-                log.reclaim().unwrap();
-                let _ = log.compact();
-                let problems = log.verify().unwrap().problems;
-                let is_told = !log.recovery_report().is_clean() || !problems.is_empty();
-                // Whole frames without the header of their segment were moved unchanged.
-                let is_told = is_told || part == 1;
-                assert!(is_told || !was_sealed, "extent {extent}, part {part}");
-                log.close().unwrap();
-                let bytes = storage.to_bytes();
-                let (now, _, _) = manifest(&bytes);
-                assert!(now.epoch > newest.epoch);
-                let is_kept = is_sealed(&bytes, extent);
-                assert!(is_kept || part > 0 || !was_sealed, "extent {extent}");
-                // Records are unchanged, or missing with an error.
-                let log = options().index(index).open_storage(storage).unwrap();
-                for run in 0..6 {
-                    let name = format!("run-{run}");
-                    let Ok(trace) = log.trace(name.as_str()) else { continue };
-                    for record in trace.flatten() {
-                        let seq = usize::try_from(record.seq().0).unwrap();
-                        assert_eq!(record.payload(), payload(&name, seq));
-                    }
-                }
-            }
         }
     }
 }

@@ -183,7 +183,7 @@ impl Log {
 
     /// Takes a number for a new version and puts the version into memory.
     fn new_version(state: &mut LogState, planned: &Planned<'_>, now: Timestamp) -> Result<RunNo> {
-        let run_no = state.take_run_no()?;
+        let run_no = state.take_run_no();
         let at = planned.record().and_then(|record| record.time()).unwrap_or(now);
         let mut new = ActiveRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
         new.document = true;
@@ -332,7 +332,7 @@ impl Log {
                 });
                 let Some((_, seq)) = next.get_mut(place) else { return Err(Error::Poisoned) };
                 pending_frame.header.seq = *seq;
-                seq.0 += 1;
+                seq.0 = seq.0.saturating_add(1);
             }
             pending.push(pending_frame);
         }
