@@ -25,7 +25,7 @@ use crate::engine::setup::signal::Signal;
 use crate::engine::storage::fork;
 use crate::engine::write::ticket::HeldWakes;
 use crate::error::{Error, IoAction, Result};
-use crate::format::map::superblock::FLAG_CLEAN;
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 
 /// The background threads. Dropping this stops and joins them.
 #[derive(Debug)]
@@ -350,7 +350,9 @@ impl Engine {
         let mut allocator = space.allocator.lock();
         allocator.write_superblock(|block| {
             block.durable = end;
-            (block.flags, block.dead) = (FLAG_CLEAN, dead);
+            // An index that closing left incomplete stays known as such.
+            block.flags = FLAG_CLEAN | block.flags & FLAG_INDEX_OPENING;
+            block.dead = dead;
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
         })?;
         // No change of the manifest may follow this superblock.

@@ -300,7 +300,8 @@ impl Checkpoints {
         allocator.lock().write_superblock(|block| block.flags |= FLAG_INDEX_OPENING)?;
         self.create_index(slot)?;
         let built = self.apply_lacking(slot, segments)?;
-        if !self.log.due.is_stopping() {
+        let applied = built.as_ref().map(IndexSnapshot::applied).unwrap_or_default();
+        if segments.iter().all(|segment| segment.is_covered_by(applied)) {
             allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)?;
         }
         Ok(built)
