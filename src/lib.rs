@@ -154,6 +154,7 @@ pub use engine::read::trace::Trace;
 pub use engine::reader::backup::Backup;
 pub use engine::reader::events::{Follow, LogCursor, LogEvent, LogEventKind};
 pub use engine::retain::{Collected, GcPlan, PlannedEviction, ProtectedRun};
+pub use engine::salvage::replace::{Replaced, salvage_in_place};
 pub use engine::salvage::report::SalvageReport;
 pub use engine::salvage::salvage;
 #[cfg(feature = "unstable-internals")]

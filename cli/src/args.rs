@@ -215,7 +215,14 @@ pub(crate) struct SalvageArgs {
     pub(crate) broken: PathBuf,
 
     /// The new store, where no file may exist.
-    pub(crate) out: PathBuf,
+    #[arg(required_unless_present = "replace", conflicts_with = "replace")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Put the new store in the place of the damaged one, which gets another name beside it.
+    ///
+    /// A store that opens stays as it is. The exit code is 0 if the store opens now.
+    #[arg(long)]
+    pub(crate) replace: bool,
 }
 
 /// The options of `compact`.

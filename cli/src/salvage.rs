@@ -1,5 +1,7 @@
 //! `runlog salvage BROKEN OUT`: reads everything that can still be read out of a damaged store into
-//! a new one, and lists what is missing.
+//! a new one, and lists what is missing. With `--replace` the new store takes the place of BROKEN.
+
+use std::path::Path;
 
 use runlog::salvaged::{Doubt, Missing};
 use runlog::{Corruption, SalvageReport};
@@ -35,22 +37,47 @@ enum Event<'a> {
         receipts: u64,
         deleted: u64,
         segments: u64,
-        lost_headers: u64,
         has_manifest: bool,
         missing: usize,
         doubts: usize,
     },
+    /// The new store is in the place of the damaged one, which has another name now.
+    Replaced {
+        store: &'a Path,
+        damaged: &'a Path,
+    },
+    /// The store opens, so it stays as it is.
+    Opens {
+        store: &'a Path,
+    },
 }
 
 pub(crate) fn run(args: &SalvageArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let report = runlog::salvage(&args.broken, &args.out)?;
-    if out.is_json() {
-        objects(&report, out)?;
-    } else {
-        lines(args, &report, out)?;
-    }
+    let Some(new) = &args.out else { return replace(&args.broken, out) };
+    let report = runlog::salvage(&args.broken, new)?;
+    tell(new, &report, out)?;
     out.flush()?;
     Ok(if report.is_complete() { Exit::Fine } else { Exit::Damage })
+}
+
+fn replace(store: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let found = runlog::salvage_in_place(store)?;
+    if let Some(replaced) = &found {
+        tell(store, &replaced.report, out)?;
+    }
+    let damaged = found.as_ref().map(|replaced| replaced.damaged.as_path());
+    match (damaged, out.is_json()) {
+        (Some(damaged), true) => out.object(&Event::Replaced { store, damaged })?,
+        (Some(damaged), false) => out.line(format!("the damaged file is {}", shown(damaged)))?,
+        (None, true) => out.object(&Event::Opens { store })?,
+        (None, false) => out.line(format!("{} opens: nothing was changed", shown(store)))?,
+    }
+    out.flush()?;
+    Ok(Exit::Fine)
+}
+
+fn tell(new: &Path, report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() { objects(report, out) } else { lines(new, report, out) }
 }
 
 fn objects(report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
@@ -71,7 +98,6 @@ fn objects(report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
         receipts: report.receipts,
         deleted: report.deleted,
         segments: report.segments,
-        lost_headers: report.lost_headers,
         has_manifest: report.has_manifest,
         missing: report.missing.len(),
         doubts: report.doubts.len(),
@@ -79,7 +105,7 @@ fn objects(report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn lines(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
+fn lines(new: &Path, report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
     for problem in &report.damaged {
         out.line(format!("damage: {problem}"))?;
     }
@@ -91,7 +117,7 @@ fn lines(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> Result
     }
     out.line(format!(
         "{}: {} of {}, {}, {}, {}",
-        shown(&args.out),
+        shown(new),
         count(report.records, "record"),
         count(report.runs, "run"),
         size(report.bytes),

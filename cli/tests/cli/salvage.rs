@@ -116,9 +116,66 @@ fn nothing_is_written_over_what_is_there_or_made_of_what_is_no_store() {
     assert!(!world.path("new.runlog").exists());
 }
 
-/// Goal: the new store has its name once all of it is there, and never before.
+/// Nothing but segments is left of the store.
+fn lose_the_front(world: &World) {
+    damage(world, |bytes| bytes[..64 << 10].fill(0));
+}
+
 #[test]
-fn a_salvage_that_is_killed_leaves_no_new_store_or_a_whole_one() {
+fn a_damaged_store_is_replaced_and_the_damaged_file_is_named() {
+    let world = world();
+    lose_the_front(&world);
+    let before = fs::read(world.store()).expect("the store");
+    let ran = world.run(&["salvage", "--replace", "runs.runlog"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.text().contains("6 records of 2 runs"), "{}", ran.text());
+    assert!(ran.text().ends_with("the damaged file is runs.runlog.damaged\n"), "{}", ran.text());
+    assert!(fs::read(world.path("runs.runlog.damaged")).expect("the file") == before);
+    world.good(&["verify"]);
+    assert_eq!(world.good(&["show", "done", "--raw"]).text().lines().count(), 5);
+
+    // It opens now, so it stays as it is.
+    let before = fs::read(world.store()).expect("the store");
+    let ran = world.good(&["salvage", "--replace", "runs.runlog"]);
+    assert_eq!(ran.text(), "runs.runlog opens: nothing was changed\n");
+    let events = world.good(&["salvage", "--replace", "runs.runlog", "--json"]).json();
+    assert_eq!((events.len(), &events[0]["event"]), (1, &"opens".into()));
+    assert!(fs::read(world.store()).expect("the store") == before);
+}
+
+#[test]
+fn a_store_that_lost_records_is_replaced_with_code_0_and_they_are_listed() {
+    let world = world();
+    damage(&world, |bytes| {
+        bytes[..64 << 10].fill(0);
+        flip(bytes, b"the text of record 2");
+    });
+    let events = world.good(&["salvage", "--replace", "runs.runlog", "--json"]).json();
+    assert!(events.iter().any(|event| event["event"] == "missing"), "{events:?}");
+    let last = events.last().expect("events");
+    assert_eq!(last["event"], "replaced");
+    assert_eq!(last["damaged"], "runs.runlog.damaged");
+    assert_eq!(world.good(&["show", "done", "--raw"]).text().lines().count(), 4);
+}
+
+#[test]
+fn a_store_that_is_open_or_is_none_is_not_replaced() {
+    let world = world();
+    let log = world.open();
+    assert_eq!(world.run(&["salvage", "--replace", "runs.runlog"]).code, Some(4));
+    log.close().expect("closed");
+    world.write("noise", vec![7; 300_000]);
+    assert_eq!(world.run(&["salvage", "--replace", "noise"]).code, Some(1));
+    assert_eq!(fs::read(world.path("noise")).expect("the file"), vec![7; 300_000]);
+    assert_eq!(world.run(&["salvage", "--replace", "none"]).code, Some(1));
+    // The new store has no other place.
+    assert_eq!(world.run(&["salvage", "--replace", "runs.runlog", "out"]).code, Some(2));
+    assert_eq!(world.run(&["salvage", "runs.runlog"]).code, Some(2));
+    assert_eq!(fs::read_dir(world.path("")).expect("the folder").count(), 2);
+}
+
+/// A store of 40 runs of 40 records without its front.
+fn large_world() -> World {
     let world = World::new();
     let log = world.open();
     for run in 0..40 {
@@ -131,30 +188,49 @@ fn a_salvage_that_is_killed_leaves_no_new_store_or_a_whole_one() {
         }
     }
     log.close().expect("a store");
-    damage(&world, |bytes| bytes[..64 << 10].fill(0));
+    lose_the_front(&world);
+    world
+}
+
+fn is_whole(world: &World, store: &str) -> bool {
+    let shown = world.run(&["ls", "--json", "--all", "--store", store]);
+    let shown = if shown.code == Some(0) { shown.json() } else { Vec::new() };
+    shown.len() == 40
+        && shown.iter().all(|run| run["records"] == 40)
+        && world.run(&["verify", "--store", store]).code == Some(0)
+}
+
+/// Runs a salvage, and kills it once it has written so much. Returns whether it ended before.
+fn killed_at(world: &World, args: &[&str], most: u64) -> bool {
+    let mut child = world.command(args);
+    let mut child = child.stdout(Stdio::null()).spawn().expect("it starts");
+    let io = format!("/proc/{}/io", child.id());
+    let has_ended = loop {
+        if child.try_wait().expect("asked").is_some() {
+            break true;
+        }
+        if written(&io).is_some_and(|bytes| bytes >= most) {
+            break false;
+        }
+    };
+    // An error only if it has just ended.
+    let _ = (child.kill(), child.wait().expect("it ended"));
+    has_ended
+}
+
+/// Goal: the new store has its name once all of it is there, and never before.
+#[test]
+fn a_salvage_that_is_killed_leaves_no_new_store_or_a_whole_one() {
+    let world = large_world();
     let before = fs::read(world.store()).expect("the store");
     let out = world.path("out.runlog");
     let (mut killed, mut finished) = (0, 0);
     // Killed as soon as it has written so much, until it has written all before.
     for step in 0.. {
-        let mut child = world.command(&["salvage", "runs.runlog", "out.runlog"]);
-        let mut child = child.stdout(Stdio::null()).spawn().expect("it starts");
-        let io = format!("/proc/{}/io", child.id());
-        let has_ended = loop {
-            if child.try_wait().expect("asked").is_some() {
-                break true;
-            }
-            if written(&io).is_some_and(|bytes| bytes >= step * 300_000) {
-                break false;
-            }
-        };
-        // An error only if it has just ended.
-        let _ = (child.kill(), child.wait().expect("it ended"));
+        let args = ["salvage", "runs.runlog", "out.runlog"];
+        let has_ended = killed_at(&world, &args, step * 300_000);
         if out.exists() {
-            let shown = world.good(&["ls", "--json", "--all", "--store", "out.runlog"]).json();
-            assert_eq!(shown.len(), 40);
-            assert!(shown.iter().all(|run| run["records"] == 40), "{shown:?}");
-            assert_eq!(world.run(&["verify", "--store", "out.runlog"]).code, Some(0));
+            assert!(is_whole(&world, "out.runlog"));
             fs::remove_file(&out).expect("removed");
             finished += 1;
         } else {
@@ -168,6 +244,27 @@ fn a_salvage_that_is_killed_leaves_no_new_store_or_a_whole_one() {
     }
     let names = fs::read_dir(world.path("")).expect("the folder").count();
     assert_eq!(names, 1, "only the damaged store is left");
+    assert!(killed > 0 && finished > 0, "{killed} killed, {finished} finished");
+}
+
+#[test]
+fn a_replacement_that_is_killed_leaves_the_damaged_store_or_the_new_one() {
+    let world = large_world();
+    let before = fs::read(world.store()).expect("the store");
+    let (mut killed, mut finished) = (0, 0);
+    for step in 0.. {
+        let args = ["salvage", "--replace", "runs.runlog"];
+        let has_ended = killed_at(&world, &args, step * 300_000);
+        if fs::read(world.store()).expect("the store") == before {
+            assert!(!has_ended, "it ended without a new store");
+            killed += 1;
+        } else {
+            assert!(is_whole(&world, "runs.runlog"));
+            assert!(fs::read(world.path("runs.runlog.damaged")).expect("the file") == before);
+            finished += 1;
+            break;
+        }
+    }
     assert!(killed > 0 && finished > 0, "{killed} killed, {finished} finished");
 }
 

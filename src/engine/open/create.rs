@@ -65,7 +65,8 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
     front.extend(encode_batch(&records, RecordKey { generation, index: 0 }));
     front.resize(usize::try_from(EXTENTS_AT).unwrap_or(0), 0);
     let (next_run_no, next_lsn) = (RunNo(1), Lsn(1));
-    let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn };
+    let purpose = Purpose::Log;
+    let header = SegmentHeader { uuid, key, purpose, extent_size, next_run_no, next_lsn };
     front.extend(header.encode());
     let io = |action| move |source| Error::io(action, source);
     let step = EXTENTS_AT + u64::from(FIRST_STEP);

@@ -45,10 +45,6 @@ impl Storage for OnlyReading {
         Err(io::ErrorKind::UnexpectedEof.into())
     }
 
-    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_anew(offset, buf)
-    }
-
     fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
         self.0.data_end(offset, len)
     }

@@ -1,59 +1,55 @@
 //! Reading everything that can still be read out of a damaged store into a new one.
 //!
-//! 1. [`locate`] finds the segments. From then on what the disk cannot read is zeros ([`around`]).
-//! 2. [`census`] reads each of them once: which runs there are, and which were deleted; what a loss
-//!    of power left of a batch does not count ([`torn`]).
-//! 3. [`refill`] writes run after run into the new store; [`gather`] finds the frames of some runs
-//!    at a time, and reads them.
+//! 1. [`locate`] finds the segments: by the manifest if it is whole, else by their headers. Pages
+//!    that the device cannot read are zeros ([`skip_unreadable`]).
+//! 2. [`scan`] reads each segment once: which runs there are, where their frames are, and which
+//!    runs were deleted.
+//! 3. [`new_store`] writes run after run into the new store, and [`read`] reads the frames for it.
 //!
-//! Records are known by the number of their run and their sequence. So it does not matter which of
-//! several segments with the same record count, and the manifest is needed only to know that a
-//! segment no longer counts.
+//! A record is known by the number of its run and its sequence, so it does not matter in which of
+//! several copies it is read.
 
-mod around;
-mod census;
-mod gather;
 mod kept;
 mod locate;
-mod refill;
+mod new_store;
+mod read;
+pub(crate) mod replace;
 pub(crate) mod report;
-mod torn;
+mod scan;
+mod skip_unreadable;
 
 use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::api::run_log::RunLog;
 use crate::engine::open::create::write_store;
-use crate::engine::open::front_matter::read_slots;
-use crate::engine::reader::only_reading::OnlyReading;
-use crate::engine::salvage::around::Around;
-use crate::engine::salvage::census::take_census;
 use crate::engine::salvage::kept::Kept;
 use crate::engine::salvage::locate::{Located, locate};
-use crate::engine::salvage::refill::Refill;
+use crate::engine::salvage::new_store::NewStore;
 use crate::engine::salvage::report::{Doubt, Missing, SalvageReport};
+use crate::engine::salvage::scan::scan;
+use crate::engine::salvage::skip_unreadable::SkipUnreadable;
 use crate::engine::setup::options::{Compaction, Options};
-use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, Storage};
-use crate::engine::values::report::RecoveryReport;
 use crate::error::{Error, Result};
 use crate::format::frames::block::MAX_RECORD;
 
 /// Reads everything that can still be read out of the damaged store at `broken` into a new store at
 /// `out`, and reports what is missing. The header, the superblocks, the manifest, directories and
-/// the index may be lost; so may the headers of segments.
+/// the index may be lost.
 ///
-/// The damaged file is only read. The new one gets its name when it is complete and durable. Most
-/// of the memory that it takes is for the ids of runs, and about 50 bytes for each of a million
-/// records, or of all records of the longest run.
+/// The damaged file is only read. The new one gets its name when it is complete and durable. The
+/// salvage takes about 40 bytes of memory for each frame of a record, and the ids of all runs.
 ///
-/// - Records keep their order, time, kind, content type and bytes. If one is missing, the sequences
-///   of the later ones of its run get smaller. Numbers of runs and versions of documents are larger
-///   than all that the file names; orders are those of a new store.
+/// - Every record whose bytes are whole comes out, unless its batch is not whole. Records keep
+///   their order, time, kind, content type and bytes. If one is missing, the sequences of the later
+///   ones of its run get smaller.
+/// - Numbers of runs and versions of documents are larger than all that the file names; orders are
+///   those of a new store.
+/// - A document has the latest value that can be read.
 /// - Runs in progress stay in progress. Holds are as old as the salvage.
-/// - Deleted runs stay deleted, as far as a deletion can still be read; the report names what is in
-///   doubt. Receipts are kept.
+/// - Deleted runs stay deleted, as far as a deletion can still be read. Of several runs with one
+///   name the last counts. Receipts are kept.
 /// - Records that were written and never durable count, as they do after the death of a process.
 /// - What has lost its name is at the agent, or in the namespace, `salvaged`.
 ///
@@ -79,13 +75,11 @@ use crate::format::frames::block::MAX_RECORD;
 ///
 /// # Errors
 /// [`Error::AlreadyExists`] if there is anything at `out`; [`Error::Busy`] if a process has the
-/// damaged store open for writing, where the system tells; [`Error::NotAStore`] if nothing in the
-/// file shows that it was a store; [`Error::Truncated`] if it ends in front of the first segment,
-/// and its header or a superblock is whole; [`Error::UnsupportedVersion`] and
-/// [`Error::UnsupportedFeatures`]; [`Error::NeedsFeature`] if records are compressed and the
-/// program lacks the codec; [`Error::DiskFull`]; [`Error::Io`] if the device does not answer any
-/// more, or has 16 MiB in a row that cannot be read, but not for smaller places: copy such a file
-/// to another device first. After an error there is no new file.
+/// damaged store open for writing, where the system tells; [`Error::NotAStore`] if no structure in
+/// the file is one of a store; [`Error::UnsupportedVersion`] and [`Error::UnsupportedFeatures`];
+/// [`Error::NeedsFeature`] if records are compressed and the program lacks the codec;
+/// [`Error::DiskFull`]; [`Error::Io`], but not for pages that the device cannot read. After an
+/// error there is no new file.
 pub fn salvage(broken: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<SalvageReport> {
     let (broken, out) = (broken.as_ref(), out.as_ref());
     let source = FileStorage::open_to_read(broken)?;
@@ -112,66 +106,39 @@ pub fn salvage_storage(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Resul
 }
 
 fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<SalvageReport> {
-    let broken: Arc<dyn Storage> = Arc::new(OnlyReading(broken));
-    let around = Arc::new(Around::new(Arc::clone(&broken)));
-    let located = locate(&Disk::without_views(broken), &around)?;
-    let census = take_census(&located)?;
-    around.check_answers()?;
+    let located = locate(Arc::new(SkipUnreadable::new(broken)))?;
+    let scan = scan(&located)?;
     let options = options_for(&located);
     write_store(&*out, &options)?;
     let log = options.start(out, None)?;
-    let slots = read_slots(&located.disk, &mut RecoveryReport::default())?;
-    let promised = slots.iter().map(|block| block.next_run_no).max().unwrap_or_default();
     let random = log.log().setup.options.environment.random()?;
-    let last = census.last_run_no().max(promised);
+    let last = scan.last_run_no().max(located.next_run_no);
     log.log().state.lock().leave_numbers_out(last, random);
     let mut report = SalvageReport {
         has_manifest: located.has_manifest,
         segments: located.segments.len() as u64,
-        lost_headers: located.lost_headers,
         damaged: located.damaged.clone(),
         ..SalvageReport::default()
     };
-    let is_there = |run_no: &_| census.runs.get(run_no).is_some_and(|known| known.is_live);
-    report.deleted = census.evicted.iter().filter(|run_no| is_there(run_no)).count() as u64;
-    fill(&log, &located, &census, &mut report)?;
-    around.check_answers()?;
-    log.close()?;
-    Ok(report)
-}
-
-fn fill(
-    log: &RunLog,
-    located: &Located,
-    census: &census::Census,
-    report: &mut SalvageReport,
-) -> Result<()> {
+    let mut store = NewStore { log: &log, located: &located, scan: &scan, report: &mut report };
+    store.write_runs()?;
+    store.write_receipts()?;
+    // After the last read, because a page may fail at the second read.
+    let lost = scan.lost_bytes(&located);
     if !located.has_manifest {
         report.doubts.push(Doubt::NoManifest);
     }
-    if census.lost_evictions > 0 {
-        report.doubts.push(Doubt::Deletions { count: census.lost_evictions });
+    if scan.lost_evictions || !lost.is_empty() {
+        report.doubts.push(Doubt::Deletions);
     }
-    if census.uncommitted > 0 {
-        report.doubts.push(Doubt::Unfinished { frames: census.uncommitted });
+    if scan.left_out > 0 {
+        report.doubts.push(Doubt::Unfinished { frames: scan.left_out });
     }
-    let mut refill = Refill::new(log, located, census, report);
-    refill.write_runs()?;
-    refill.write_receipts()?;
-    // Behind the last read, since a sector may fail at the second.
-    let lost = census.lost_bytes(&located.around).into_iter();
-    report.missing.extend(lost.map(|(offset, len)| Missing::Bytes { offset, len }));
-    for (&number, found) in &census.unfinished {
-        let name = census.name_of_unfinished(number).cloned();
-        let (agent, run) = match name {
-            Some((agent, run)) => (Some(agent), Some(run)),
-            None => (None, None),
-        };
-        let (first, count, is_document) = (found.first, found.count, found.is_document);
-        let unfinished = Missing::Unfinished { agent, run, number, is_document, first, count };
-        report.missing.push(unfinished);
-    }
-    Ok(())
+    let lost = lost.into_iter();
+    let lost = lost.map(|at| Missing::Bytes { offset: at.start, len: at.end - at.start });
+    report.missing.extend(lost);
+    log.close()?;
+    Ok(report)
 }
 
 /// How the new store is made.
@@ -182,8 +149,8 @@ fn options_for(located: &Located) -> Options {
         .max_record_len(MAX_RECORD.into())
         .compaction(Compaction::new().automatic(false))
         .receipts(u64::MAX, Duration::MAX);
-    if located.is_size_known {
-        return options.extent_size(located.extent_size.bytes());
+    match located.extent_size {
+        Some(size) => options.extent_size(size.bytes()),
+        None => options,
     }
-    options
 }

@@ -11,13 +11,11 @@ use crate::types::{AgentId, RunId, RunNo, Seq};
 #[non_exhaustive]
 #[must_use = "what is missing is in the report"]
 pub struct SalvageReport {
-    /// Whether the manifest was whole and up to date, so that it is known which segments count.
-    /// Without it all segments that are found count.
+    /// Whether the manifest was whole, so that it is known which segments count. Without it all
+    /// segments that are found count.
     pub has_manifest: bool,
-    /// Segments that were found, those that no longer count included.
+    /// Segments that were read.
     pub segments: u64,
-    /// Segments whose headers are lost.
-    pub lost_headers: u64,
     /// Runs in the new store.
     pub runs: u64,
     /// Records of these runs.
@@ -93,33 +91,18 @@ pub enum Missing {
         /// The number of the run, or the version of the document.
         number: RunNo,
     },
-    /// A document: its current version. Older versions are not brought back in its place.
+    /// The latest version of a document. The new store has the latest one that can be read, if its
+    /// deletion is not recorded.
     Document {
         /// The namespace.
         namespace: AgentId,
         /// The key.
         key: RunId,
     },
-    /// Records of a batch whose end is missing, or documents of one that lacks a frame. Either the
-    /// batch was never written whole, and did not count, or a part of it is lost.
-    Unfinished {
-        /// The agent, or the namespace of a document, as in the damaged store, unless it is lost.
-        agent: Option<AgentId>,
-        /// The run, or the key of a document.
-        run: Option<RunId>,
-        /// The number of the run, or the version of the document.
-        number: RunNo,
-        /// Whether it is a version of a document.
-        is_document: bool,
-        /// The sequence of the first of them, as in the damaged store.
-        first: Seq,
-        /// How many.
-        count: u64,
-    },
-    /// Bytes of a segment that are no frames, that the disk cannot read, or that the file does not
-    /// have any more: whatever was there is lost, also what nothing else in the file tells of.
-    /// Without the manifest, also what the disk cannot read of an extent that may have been a
-    /// segment.
+    /// Bytes of a segment that are not frames, that the device cannot read, or that are behind the
+    /// end of the file. Frames that no other structure lists may have been there.
+    ///
+    /// Without the manifest, an extent counts as a segment if the device cannot read its header.
     Bytes {
         /// Where they are in the damaged file.
         offset: u64,
@@ -146,21 +129,6 @@ impl fmt::Display for Missing {
             Self::Document { namespace, key } => {
                 write!(f, "the document {key} of the namespace {namespace}")
             }
-            Self::Unfinished { agent, run, number, is_document, first, count } => {
-                let batch = "of a batch whose end is missing";
-                match (agent, run) {
-                    (Some(namespace), Some(key)) if *is_document => write!(
-                        f,
-                        "version {number} of the document {key} of the namespace {namespace}, \
-                         {batch}"
-                    ),
-                    (Some(agent), Some(run)) => {
-                        of(f, &records(*first, *count), agent, run)?;
-                        write!(f, ", {batch}")
-                    }
-                    _ => write!(f, "{} of number {number}, {batch}", records(*first, *count)),
-                }
-            }
             Self::Bytes { offset, len } => write!(f, "{len} bytes of a segment at {offset:#x}"),
         }
     }
@@ -180,29 +148,14 @@ fn records(first: Seq, count: u64) -> String {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Doubt {
-    /// Without the manifest it is unknown which segments count. A run comes back if it was deleted,
-    /// the record of its deletion is lost, and its segment was not erased yet.
+    /// The manifest is lost, so segments are found by their headers. One without a header is
+    /// missing. Those that were retired count like all others: a deleted run comes back if the
+    /// record of its deletion was in a segment that is gone.
     NoManifest,
-    /// So many records of deletions cannot be read, or were left out, since it is unknown whether
-    /// they ever counted. The runs and documents that they delete have come back, unless another
-    /// place tells of their deletion.
-    Deletions {
-        /// How many.
-        count: u64,
-    },
-    /// Several runs have the same ids: all but the last were deleted once, and the records of these
-    /// deletions are lost. This one got another id.
-    Renamed {
-        /// The agent.
-        agent: AgentId,
-        /// The id that the run had.
-        run: RunId,
-        /// The id that it has in the new store.
-        to: RunId,
-    },
-    /// So many frames are of batches whose end is missing, or delete in a batch that lacks a frame,
-    /// or are of a document that such a batch wrote. They were left out, since it is unknown
-    /// whether they ever counted; [`Missing::Unfinished`] names their records.
+    /// The salvage missed bytes, and records of deletions may have been among them. The runs and
+    /// documents that they deleted come back, unless another place records the deletion too.
+    Deletions,
+    /// Some batches are not whole. The salvage left their frames out, and the deletions among them.
     Unfinished {
         /// How many frames.
         frames: u64,
@@ -213,16 +166,12 @@ impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoManifest => f.write_str(
-                "the manifest is lost: runs that were deleted may have come back, if the records \
-                 of their deletions are lost too",
+                "the manifest is lost: segments whose headers are lost too are missing, and runs \
+                 that were deleted may have come back",
             ),
-            Self::Deletions { count } => {
-                write!(f, "{count} records of deletions are lost: their runs may have come back")
-            }
-            Self::Renamed { agent, run, to } => write!(
-                f,
-                "a later run of the agent {agent} has the id {run}: the earlier one, which was \
-                 deleted once, is now {to}"
+            Self::Deletions => f.write_str(
+                "bytes are missing, and records of deletions may have been among them: their runs \
+                 may have come back",
             ),
             Self::Unfinished { frames } => {
                 write!(f, "{frames} frames of batches that are not whole are left out")

@@ -13,6 +13,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -54,9 +55,19 @@ impl Creation {
         Self::begin_with(path, unnamed_file)
     }
 
+    /// Makes an empty, locked file that [`Creation::replace`] puts in the place of the store at
+    /// `path`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::DiskFull`] if the system refuses.
+    pub(crate) fn begin_replacement(path: &Path) -> Result<Self> {
+        let (directory, name) = split(path)?;
+        let (file, temporary) = named_file(&directory, name)?;
+        Self::of(file, directory.join(name), directory, Some(temporary))
+    }
+
     fn begin_with(path: &Path, unnamed: impl Fn(&Path) -> Option<File>) -> Result<Self> {
-        let name =
-            path.file_name().ok_or_else(|| Error::NotRegularFile { path: path.to_path_buf() })?;
+        let (directory, name) = split(path)?;
         if let Ok(found) = fs::symlink_metadata(path) {
             return Err(if found.is_file() {
                 Error::AlreadyExists { path: path.to_path_buf() }
@@ -64,19 +75,24 @@ impl Creation {
                 Error::NotRegularFile { path: path.to_path_buf() }
             });
         }
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
         let (file, temporary) = match unnamed(&directory) {
             Some(file) => (file, None),
             None => named_file(&directory, name).map(|(file, name)| (file, Some(name)))?,
         };
+        Self::of(file, directory.join(name), directory, temporary)
+    }
+
+    fn of(
+        file: File,
+        path: PathBuf,
+        directory: PathBuf,
+        temporary: Option<TemporaryName>,
+    ) -> Result<Self> {
         let lock = WriterLock::acquire(&file)
             .and_then(|lock| lock.ok_or_else(|| io::ErrorKind::WouldBlock.into()))
             .map_err(|source| Error::io(IoAction::Lock, source))?;
         let storage = Arc::new(FileStorage::new(file, 0, Some(lock)));
-        Ok(Self { storage, path: directory.join(name), directory, temporary })
+        Ok(Self { storage, path, directory, temporary })
     }
 
     /// The file to fill.
@@ -109,6 +125,62 @@ impl Creation {
         drop(file);
         Ok(storage)
     }
+
+    /// Makes the file durable and puts it in the place of `old`, the store at the path, with the
+    /// owner and the mode of that file. Returns the new name of the old file, which has this name
+    /// durably before it loses the other one. A crash leaves the old store or the new one in place.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system refuses. If only the last step fails, the sync of the directory,
+    /// a power loss may undo the replacement.
+    pub(crate) fn replace(self, old: &FileStorage) -> Result<PathBuf> {
+        let Self { storage, path, directory, temporary } = self;
+        let refused = |source| Error::io(IoAction::Create, source);
+        let file = storage.handle.file().map_err(refused)?;
+        let like = old.handle.file().and_then(|old| old.metadata()).map_err(refused)?;
+        let of_new = file.metadata().map_err(refused)?;
+        if (of_new.uid(), of_new.gid()) != (like.uid(), like.gid()) {
+            fchown(&*file, Some(like.uid()), Some(like.gid())).map_err(refused)?;
+        }
+        file.set_permissions(like.permissions()).map_err(refused)?;
+        file.sync_all().map_err(refused)?;
+        let kept = link_aside(&path).map_err(refused)?;
+        sync_directory(&directory, &file).map_err(refused)?;
+        if let Some(TemporaryName(temporary)) = &temporary {
+            fs::rename(temporary, &path).map_err(refused)?;
+        }
+        sync_directory(&directory, &file).map_err(refused)?;
+        Ok(kept)
+    }
+}
+
+/// Gives the file at `path` a second name that is free: `{name}.damaged`, or with a number behind
+/// that.
+fn link_aside(path: &Path) -> io::Result<PathBuf> {
+    for number in 1.. {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".damaged");
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        let aside = PathBuf::from(name);
+        match fs::hard_link(path, &aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => return linked.map(|()| aside),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The directory of a path, and the name in it.
+fn split(path: &Path) -> Result<(PathBuf, &OsStr)> {
+    let name =
+        path.file_name().ok_or_else(|| Error::NotRegularFile { path: path.to_path_buf() })?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    Ok((directory, name))
 }
 
 /// A new file in `directory` under a name that no other process uses.
@@ -149,8 +221,6 @@ fn sync_directory(directory: &Path, file: &File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
     use crate::engine::storage::{OpenedFile, Storage};
 

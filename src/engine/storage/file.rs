@@ -26,16 +26,11 @@ use crate::engine::storage::holes;
 use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
-use crate::engine::storage::system::{
-    forget_cached, read_past_cache, release_space, reserve_space,
-};
+use crate::engine::storage::system::{release_space, reserve_space};
 use crate::error::{Error, IoAction, Result};
 
 /// How often opening starts again if the path comes to name another file meanwhile.
 const OPEN_ATTEMPTS: usize = 16;
-
-/// The most that the page cache keeps as one piece.
-const CACHED_TOGETHER: u64 = 2 << 20;
 
 /// One store in a file of the file system.
 #[derive(Debug)]
@@ -166,17 +161,6 @@ impl Storage for FileStorage {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.file()?.read_exact_at(buf, offset)
-    }
-
-    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let file = self.file()?;
-        if let Some(read) = read_past_cache(&file, offset, buf) {
-            return read;
-        }
-        let start = offset - offset % CACHED_TOGETHER;
-        let len = (offset - start).saturating_add(buf.len() as u64);
-        let _ = forget_cached(&file, start, len.next_multiple_of(CACHED_TOGETHER));
-        file.read_exact_at(buf, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

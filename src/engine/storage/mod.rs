@@ -60,14 +60,6 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// `UnexpectedEof` if the range extends behind the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// The same from the device, as far as the system allows that, and not from a cache.
-    ///
-    /// # Errors
-    /// Those of [`Storage::read_at`].
-    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.read_at(offset, buf)
-    }
-
     /// Writes all of `data` at `offset`, and grows the file if the range extends behind its end.
     ///
     /// On an error any part of `data` may have been written.

@@ -107,7 +107,8 @@ impl Log {
         (next_run_no, next_lsn): (RunNo, Lsn),
     ) -> Result<()> {
         let (uuid, key, purpose) = (self.setup.uuid, segment.key(), segment.purpose());
-        let header = SegmentHeader { uuid, key, purpose, next_run_no, next_lsn };
+        let extent_size = self.extent_size;
+        let header = SegmentHeader { uuid, key, purpose, extent_size, next_run_no, next_lsn };
         self.disk.write(segment.file_offset(), &header.encode())
     }
 

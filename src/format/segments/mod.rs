@@ -2,7 +2,6 @@
 
 pub mod directory;
 pub mod directory_builder;
-pub(crate) mod lost_key;
 pub(crate) mod run_entry;
 pub(crate) mod run_map;
 pub mod segment;

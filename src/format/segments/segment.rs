@@ -3,6 +3,7 @@
 use crate::error::Damage;
 use crate::format::codec::{Decoded, open_checked, put_checked, u32_at};
 use crate::format::frames::frame::SegmentKey;
+use crate::format::layout::ExtentSize;
 use crate::types::{Lsn, RunNo, SegmentId};
 
 /// What headers begin with; the uuid of the store follows.
@@ -56,6 +57,8 @@ pub struct SegmentHeader {
     pub key: SegmentKey,
     /// The purpose of the segment.
     pub purpose: Purpose,
+    /// The size of its extent; a backup of the value in the static header.
+    pub extent_size: ExtentSize,
     /// When the segment was reserved, no run had this number or a larger one.
     pub next_run_no: RunNo,
     /// When the segment was reserved, no frame had this order or a larger one.
@@ -69,7 +72,8 @@ impl SegmentHeader {
             out.bytes(&self.uuid)
                 .u32(self.key.id.0)
                 .u8(self.purpose as u8)
-                .zeros(3)
+                .u8(self.extent_size.log2())
+                .zeros(2)
                 .u64(self.key.salt)
                 .u64(self.next_run_no.0)
                 .u64(self.next_lsn.0);
@@ -82,10 +86,12 @@ impl SegmentHeader {
         let (uuid, id) = (reader.array()?, SegmentId(reader.u32()?));
         check_id(id)?;
         let purpose = reader.code(Purpose::from_code)?;
-        let salt = reader.zeros(3)?.u64()?;
+        let extent_size = ExtentSize::read(&mut reader)?;
+        let salt = reader.zeros(2)?.u64()?;
         let (next_run_no, next_lsn) = (RunNo(reader.u64()?), Lsn(reader.u64()?));
         reader.zeros(4)?;
-        Ok(Self { uuid, key: SegmentKey { id, salt }, purpose, next_run_no, next_lsn })
+        let key = SegmentKey { id, salt };
+        Ok(Self { uuid, key, purpose, extent_size, next_run_no, next_lsn })
     }
 
     /// Whether these bytes were zeroed, and then at most the beginning of a header was written over
@@ -118,6 +124,7 @@ mod tests {
                 uuid: [9; 16],
                 key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
                 purpose,
+                extent_size: ExtentSize::MIN,
                 next_run_no: RunNo(17),
                 next_lsn: Lsn(99),
             };
@@ -134,7 +141,8 @@ mod tests {
     fn a_header_that_is_broken_off_over_zeros_is_told_from_a_damaged_one() {
         let key = SegmentKey { id: SegmentId(7), salt: 0x1234_5678_9abc_def0 };
         let (uuid, next_run_no, next_lsn) = ([9; 16], RunNo(17), Lsn(99));
-        let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn };
+        let (purpose, extent_size) = (Purpose::Log, ExtentSize::MIN);
+        let header = SegmentHeader { uuid, key, purpose, extent_size, next_run_no, next_lsn };
         let bytes = header.encode();
         let is_broken_off = |bytes: &[u8], id| SegmentHeader::is_broken_off(bytes, &uuid, id);
         for len in 0..bytes.len() {

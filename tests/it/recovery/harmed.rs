@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::{BootId, Environment, Step};
-use runlog::format::EXTENTS_AT;
 use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, ExtentSize};
 use runlog::storage::Storage;
 use runlog::{
     Allow, Compaction, Error, Lsn, Options, Outcome, RunLog, RunNo, RunQuery, SegmentId,
@@ -373,7 +373,8 @@ fn a_header_that_was_broken_off_brings_back_no_segment_that_was_there_before() {
     assert!(freed.len() >= 2, "{freed:?}");
     let key = SegmentKey { id: SegmentId(40), salt: 0x1234_5678_9abc_def0 };
     let (next_run_no, next_lsn) = (RunNo(60), Lsn(200));
-    let header = SegmentHeader { uuid, key, purpose: Purpose::Log, next_run_no, next_lsn }.encode();
+    let (purpose, extent_size) = (Purpose::Log, ExtentSize::MIN);
+    let header = SegmentHeader { uuid, key, purpose, extent_size, next_run_no, next_lsn }.encode();
     for len in 0..header.len() {
         let mut image = after.clone();
         let manifest = MANIFEST_AT as usize..EXTENT as usize;

@@ -5,7 +5,6 @@ pub(crate) mod bit_flips;
 pub(crate) mod broken_off;
 pub(crate) mod damaged_blocks;
 pub(crate) mod damaged_ranges;
-pub(crate) mod four_answers;
 pub(crate) mod full_segments;
 pub(crate) mod harmed;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]

@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
 use runlog::salvaged::{Doubt, Missing};
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{
     Compaction, Error, IoAction, NewRecord, Options, Outcome, Reader, ReaderOptions, RunQuery,
     SalvageReport, salvage_storage,
@@ -119,10 +117,11 @@ fn sectors(image: &[u8]) -> impl Iterator<Item = Range<u64>> {
 }
 
 #[test]
-fn salvage_reads_around_any_sector_that_cannot_be_read() {
+fn salvage_reads_around_any_page_that_cannot_be_read() {
     let (image, count) = store();
     assert_eq!(numbers(&image), (0..count).collect());
-    for bad in sectors(&image) {
+    for start in (0..image.len() as u64).step_by(PAGE as usize) {
+        let bad = start..start + PAGE;
         let (report, out) = salvaged(&with_bad(&image, &bad)).unwrap();
         let (found, whole) = (numbers(&out), outside(&image, &bad));
         assert!(found.is_superset(&whole), "{bad:?}: {:?}", whole.difference(&found));
@@ -132,6 +131,7 @@ fn salvage_reads_around_any_sector_that_cannot_be_read() {
                 _ => false,
             };
             assert!(report.missing.iter().any(is_told), "{bad:?}: {report:?}");
+            assert!(report.doubts.contains(&Doubt::Deletions), "{bad:?}: {report:?}");
         }
         if bad.start >= EXTENTS_AT {
             assert!(report.has_manifest && !report.doubts.contains(&Doubt::NoManifest), "{bad:?}");
@@ -203,32 +203,6 @@ fn an_erasure_that_cannot_read_a_segment_answers_with_the_read_that_failed() {
     assert!(refused > 10, "{refused}");
 }
 
-/// The extent may be that of a segment of which the lost superblock tells.
-#[test]
-fn a_free_extent_must_be_read_if_a_superblock_is_damaged() {
-    let (mut image, count) = store();
-    let first = usize::try_from(EXTENTS_AT).unwrap();
-    let mut starts = (first..image.len()).step_by(EXTENT);
-    let is_free = |at: &usize| image[*at..][..EXTENT].iter().all(|byte| *byte == 0);
-    let free = starts.find(is_free).unwrap() as u64;
-    let bad = free..free + SECTOR;
-    for slot in 0..2 {
-        let at = usize::try_from(SUPERBLOCK_AT + slot * PAGE + 40).unwrap();
-        image[at] ^= 1;
-        let disk = Arc::new(with_bad(&image, &bad));
-        for opened in [
-            options().open_storage(disk.clone()).map(drop),
-            ReaderOptions::new().open_storage(disk.clone()).map(drop),
-        ] {
-            assert!(names(&opened.unwrap_err(), &bad), "{slot}");
-        }
-        let (report, out) = salvaged(&disk).unwrap();
-        assert!(!report.has_manifest, "{slot}");
-        assert!(numbers(&out).is_superset(&(0..count).collect()), "{slot}");
-        image[at] ^= 1;
-    }
-}
-
 /// No header and no frame is left of a segment that nothing else tells of.
 #[test]
 fn salvage_tells_of_an_extent_without_a_manifest_of_which_nothing_can_be_read() {
@@ -252,153 +226,4 @@ fn salvage_tells_of_an_extent_without_a_manifest_of_which_nothing_can_be_read() 
 /// Whether an error says that a read of this sector failed.
 fn names(error: &Error, bad: &Range<u64>) -> bool {
     matches!(error, Error::Io { action: IoAction::Read { offset }, .. } if *offset < bad.end)
-}
-
-/// A device that stops to answer, or to give a part of it, after so many reads, and a cache that
-/// still has what was read.
-#[derive(Debug)]
-struct Stopping {
-    disk: SimDisk,
-    bad: Range<u64>,
-    left: AtomicU64,
-    caches: bool,
-    cached: Mutex<BTreeSet<u64>>,
-}
-
-impl Storage for Stopping {
-    fn len(&self) -> std::io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        let sectors = offset / SECTOR..(offset + buf.len() as u64).div_ceil(SECTOR);
-        let mut cached = self.cached.lock().unwrap();
-        let is_bad = offset < self.bad.end && self.bad.start < offset + buf.len() as u64;
-        let is_cached = self.caches && sectors.clone().all(|sector| cached.contains(&sector));
-        if is_bad && !is_cached {
-            let left = self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-            left.map_err(|_| std::io::Error::from_raw_os_error(5))?;
-            cached.extend(sectors);
-        }
-        self.disk.read_at(offset, buf)
-    }
-
-    fn read_anew(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.cached.lock().unwrap().clear();
-        self.read_at(offset, buf)
-    }
-
-    /// As a file system tells it.
-    fn data_end(&self, offset: u64, len: u64) -> std::io::Result<u64> {
-        let image = self.disk.image();
-        let part = &image[offset as usize..image.len().min((offset + len) as usize)];
-        let used = part.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-        Ok((offset + used.next_multiple_of(PAGE)).min(offset + len))
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
-        unreachable!("salvage only reads")
-    }
-
-    fn sync(&self) -> std::io::Result<()> {
-        unreachable!("salvage only reads")
-    }
-
-    fn set_len(&self, _: u64) -> std::io::Result<()> {
-        unreachable!("salvage only reads")
-    }
-
-    fn allocate(&self, _: u64, _: u64) -> std::io::Result<()> {
-        unreachable!("salvage only reads")
-    }
-
-    fn punch(&self, _: u64, _: u64) -> std::io::Result<()> {
-        unreachable!("salvage only reads")
-    }
-}
-
-#[test]
-fn a_device_that_stops_to_answer_while_it_is_salvaged_is_an_error() {
-    let (image, count) = store();
-    for caches in [false, true] {
-        let refused = stop_after_each_read(&image, count, caches);
-        assert!(refused > 10, "{refused}");
-    }
-}
-
-/// How often salvage was refused before it read all that there is.
-fn stop_after_each_read(image: &[u8], count: u64, caches: bool) -> u64 {
-    for reads in 0.. {
-        let disk = SimDisk::untracked(image.to_vec());
-        let (left, cached) = (AtomicU64::new(reads), Mutex::default());
-        let broken = Stopping { disk, bad: 0..u64::MAX, left, caches, cached };
-        let out = Arc::new(MemoryStorage::new());
-        match salvage_storage(Arc::new(broken), out.clone()) {
-            Err(error) => assert!(matches!(error, Error::Io { .. }), "{reads}: {error}"),
-            Ok(_) => {
-                assert_eq!(numbers(&out.to_bytes()), (0..count).collect(), "{reads}");
-                return reads;
-            }
-        }
-    }
-    unreachable!("it ends once the device answers for long enough")
-}
-
-/// A store with one segment, of which a page is used.
-fn small() -> Vec<u8> {
-    let disk = SimDisk::untracked(Vec::new());
-    let log = options().index(false).create_storage(Arc::new(disk.clone())).unwrap();
-    let _ = log.start_run("agent", "held", ()).unwrap();
-    let run = log.start_run("agent", "ended", ()).unwrap();
-    let _ = run.append(&payload(0)).unwrap();
-    // Sectors without a part of a record, which is missed by its number.
-    for count in 0..20 {
-        assert!(log.hold("held", "a reason").unwrap());
-        if count == 10 {
-            let _ = run.end(&Outcome::completed()).unwrap();
-        }
-        assert!(count == 19 || log.release("held").unwrap());
-    }
-    disk.image()
-}
-
-/// What salvage finds if it can read a sector so often.
-fn salvaged_while(
-    image: &[u8],
-    bad: &Range<u64>,
-    left: u64,
-) -> runlog::Result<(SalvageReport, Reader)> {
-    let (disk, bad) = (SimDisk::untracked(image.to_vec()), bad.clone());
-    let (left, cached) = (AtomicU64::new(left), Mutex::default());
-    let out = Arc::new(MemoryStorage::new());
-    let broken = Stopping { disk, bad, left, caches: false, cached };
-    let report = salvage_storage(Arc::new(broken), out.clone())?;
-    Ok((report, ReaderOptions::new().open_storage(out).unwrap()))
-}
-
-#[test]
-fn a_device_that_answers_is_salvaged_however_little_of_it_can_be_read_whole() {
-    let image = small();
-    for sector in 0..PAGE / SECTOR {
-        let start = EXTENTS_AT + sector * SECTOR;
-        let (report, _) = salvaged_while(&image, &(start..start + SECTOR), 0).unwrap();
-        assert!(sector > 0 || report.lost_headers == 1, "{report:?}");
-    }
-}
-
-#[test]
-fn a_sector_that_fails_first_when_it_is_read_for_the_second_time_is_told() {
-    let image = small();
-    let used = image.iter().rposition(|byte| *byte != 0).unwrap() as u64;
-    let mut lost = 0;
-    for start in (EXTENTS_AT..used).step_by(SECTOR as usize) {
-        for left in 0..8 {
-            let (report, found) = salvaged_while(&image, &(start..start + SECTOR), left).unwrap();
-            let is_whole = found.run("ended").is_ok_and(|run| run.ended_at.is_some())
-                && found.held_runs().unwrap().len() == 1;
-            assert!(is_whole || !report.is_complete(), "{start:#x}, {left}");
-            lost += u64::from(!is_whole);
-        }
-    }
-    assert!(lost > 3, "{lost}");
 }

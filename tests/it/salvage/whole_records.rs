@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use runlog::format::frames::block::{BlockHead, seq_in};
 use runlog::format::frames::frame::{
-    Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, FrameCheck, SegmentKey, decode_ids,
+    Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, FrameCheck, decode_ids,
 };
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::salvaged::{Doubt, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Batch, Compaction, Compression, ContentType, Durability, Error, Metadata, NewRecord,
-    Options, Outcome, Reader, ReaderOptions, Retention, RunLog, RunQuery, RunStatus, SalvageReport,
-    SegmentId, SpaceReturn, Timestamp, salvage_storage,
+    Allow, Compaction, Compression, ContentType, Durability, Error, Metadata, NewRecord, Options,
+    Outcome, Reader, ReaderOptions, Retention, RunLog, RunQuery, RunStatus, SalvageReport,
+    Timestamp, salvage_storage,
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
@@ -215,7 +215,6 @@ type Copy = Vec<Range<usize>>;
 struct Places {
     names: BTreeMap<u64, (String, String)>,
     documents: BTreeSet<u64>,
-    last_commit: usize,
     /// By the number of the run and the sequence.
     records: BTreeMap<(u64, u64), Vec<Copy>>,
 }
@@ -266,7 +265,6 @@ fn places(image: &[u8]) -> Places {
                     let first = if header.extra == 0 { header.lsn.0 } else { header.seq.0 };
                     chunks.entry((run, first, header.extra)).or_default().push(range);
                 }
-                FrameKind::Commit => places.last_commit = range.start,
                 _ => {}
             }
         }
@@ -297,9 +295,16 @@ impl Places {
         before: &[u8],
         after: &[u8],
         all: &Answers,
+        by_headers: bool,
     ) -> BTreeMap<(String, String), Vec<Record>> {
+        let extent = extent_size(before);
+        let is_same = |part: Range<usize>| before[part.clone()] == after[part];
+        let has_header = |part: &Range<usize>| {
+            let start = FRONT + (part.start - FRONT) / extent * extent;
+            !by_headers || is_same(start..start + SEGMENT_HEADER_LEN as usize)
+        };
         let is_whole =
-            |copy: &Copy| copy.iter().all(|part| before[part.clone()] == after[part.clone()]);
+            |copy: &Copy| copy.iter().all(|part| is_same(part.clone()) && has_header(part));
         let mut whole: BTreeMap<_, Vec<Record>> = BTreeMap::new();
         for ((run, seq), copies) in &self.records {
             let Some(name) = self.names.get(run).filter(|_| !self.documents.contains(run)) else {
@@ -322,8 +327,6 @@ enum Harm {
     /// Every so manieth page from this one on, by zeros or by noise.
     Pages(usize, usize, bool),
     FrontAndPages(usize, usize, bool),
-    /// Nothing tells of the store but frames: no header of a segment is left.
-    FrontAndHeaders,
 }
 
 fn harm(image: &mut [u8], how: Harm, random: &mut SplitMix64) {
@@ -350,14 +353,6 @@ fn harm(image: &mut [u8], how: Harm, random: &mut SplitMix64) {
             harm(image, Harm::Front, random);
             harm(image, Harm::Pages(first, step, is_noise), random);
         }
-        Harm::FrontAndHeaders => {
-            harm(image, Harm::Front, random);
-            for start in (FRONT..image.len()).step_by(1 << 16) {
-                if SegmentHeader::decode(&image[start..]).is_ok() {
-                    random.fill(&mut image[start..start + SEGMENT_HEADER_LEN as usize]);
-                }
-            }
-        }
     }
 }
 
@@ -381,7 +376,7 @@ fn check(seed: u64, before: &[u8], how: Harm) {
     }
     let is_unfinished = report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Unfinished { .. }));
     let mut known: BTreeSet<(String, String)> = BTreeSet::new();
-    for (name, records) in places.whole(before, &after, &all) {
+    for (name, records) in places.whole(before, &after, &all, !report.has_manifest) {
         let name = renamed.get(&name).cloned().unwrap_or(name);
         let Some((.., got)) = found.runs.get(&name) else {
             assert!(is_unfinished, "{name:?} lacks, {told}");
@@ -389,8 +384,9 @@ fn check(seed: u64, before: &[u8], how: Harm) {
         };
         let mut records = records;
         if is_unfinished {
-            // The records of a batch whose COMMIT was the last of the log, and is lost.
-            records.truncate(got.len().max(records.len().saturating_sub(2)));
+            // Those of the lost batches are left out.
+            let mut left = got.iter().peekable();
+            records.retain(|record| left.next_if(|next| next.4 == record.4).is_some());
         }
         let lens = |records: &[Record]| -> Vec<usize> {
             records.iter().map(|record| record.4.len()).collect()
@@ -402,8 +398,7 @@ fn check(seed: u64, before: &[u8], how: Harm) {
         }
         known.insert(name);
     }
-    let in_doubt = report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Deletions { .. }))
-        || report.missing.iter().any(|missing| matches!(missing, Missing::Bytes { .. }));
+    let in_doubt = report.doubts.contains(&Doubt::Deletions);
     for (name, (.., records)) in &found.runs {
         let is_known = all.runs.contains_key(name) || known.contains(name);
         assert!(is_known || in_doubt, "{name:?} came back, {told}");
@@ -415,16 +410,17 @@ fn check(seed: u64, before: &[u8], how: Harm) {
         .missing
         .iter()
         .map(|missing| match missing {
-            Missing::Records { count, .. } | Missing::Unfinished { count, .. } => *count,
+            Missing::Records { count, .. } => *count,
             _ => 0,
         })
         .sum();
     let has_bytes = report.missing.iter().any(|missing| matches!(missing, Missing::Bytes { .. }));
+    assert!(has_bytes <= in_doubt, "{told}");
     assert!(count(&found) as u64 + lost >= count(&all) as u64 || has_bytes, "{told}");
     for (name, document) in &found.documents {
         assert!(in_doubt || all.documents.get(name) == Some(document), "{name:?}, {told}");
     }
-    if matches!(how, Harm::Front | Harm::Manifests | Harm::FrontAndHeaders) {
+    if matches!(how, Harm::Front | Harm::Manifests) {
         assert!(report.is_complete() && !report.has_manifest, "{told}");
         assert!(found == all, "{told}");
     }
@@ -477,13 +473,6 @@ fn with_many_pages_and_the_front_damaged_all_whole_records_come_out() {
     }
 }
 
-#[test]
-fn without_any_header_the_frames_tell_where_the_segments_are() {
-    for seed in 130..142 {
-        check(seed, &store(seed), Harm::FrontAndHeaders);
-    }
-}
-
 /// A store with a run that was deleted and one that was not, in one segment.
 fn with_a_deleted_run() -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::new());
@@ -514,13 +503,13 @@ fn a_deleted_run_stays_deleted_while_anything_tells_of_its_deletion() {
     let at = image.windows(item.len()).position(|part| part == item).unwrap();
     image[at] ^= 1;
     let (report, out) = salvage(image).unwrap();
-    assert!(report.doubts.contains(&Doubt::Deletions { count: 1 }), "{report:?}");
+    assert!(report.doubts.contains(&Doubt::Deletions), "{report:?}");
     assert_eq!((report.runs, report.deleted, report.receipts), (2, 0, 0), "{report:?}");
     assert!(answers(&out).runs.keys().any(|(_, run)| run == "deleted"));
 }
 
 #[test]
-fn an_earlier_run_with_the_ids_of_a_later_one_gets_another_id() {
+fn of_two_runs_with_one_name_the_later_one_proves_that_the_earlier_one_was_deleted() {
     let storage = Arc::new(MemoryStorage::new());
     let options = Options::new().extent_size(1 << 16).background(false).index(false);
     let log = options.create_storage(storage.clone()).unwrap();
@@ -539,104 +528,47 @@ fn an_earlier_run_with_the_ids_of_a_later_one_gets_another_id() {
     let at = image.windows(item.len()).position(|part| part == item).unwrap();
     image[at] ^= 1;
     let (report, out) = salvage(image).unwrap();
-    let renamed = |doubt: &Doubt| matches!(doubt, Doubt::Renamed { .. });
-    assert!(report.doubts.iter().any(renamed), "{report:?}");
+    assert_eq!((report.runs, report.deleted), (1, 1), "{report:?}");
     let found = answers(&out);
-    let text = |run: &str| {
-        let (.., records) = &found.runs[&("planner".to_owned(), run.to_owned())];
-        String::from_utf8(records[0].4.clone()).unwrap()
-    };
-    assert_eq!((text("run"), text("run~1")), ("second".into(), "first".into()));
+    let (.., records) = &found.runs[&("planner".to_owned(), "run".to_owned())];
+    assert_eq!(records[0].4, b"second");
 }
 
-/// A store with a record, and two records and a document of a batch, which is the last of the log.
-fn with_a_batch() -> Vec<u8> {
+/// The victims are still there, because the compaction was killed before it freed them.
+#[test]
+fn without_a_manifest_a_record_of_a_compaction_and_of_its_victim_comes_out_once() {
     let storage = Arc::new(MemoryStorage::new());
-    let options = Options::new().extent_size(1 << 16).background(false).index(false);
+    let manual = Compaction::new().automatic(false);
+    let options = Options::new().extent_size(1 << 16).background(false).compaction(manual);
     let log = options.create_storage(storage.clone()).unwrap();
-    let writer = log.start_run("planner", "run", ()).unwrap();
-    let _ = writer.append(b"alone").unwrap();
-    let mut batch = Batch::new();
-    batch.append("planner", "run", NewRecord::new(b"of the batch"));
-    batch.append("planner", "run", NewRecord::new(b"of it too"));
-    batch.put("plans", "one", NewRecord::new(b"a document"));
-    let _ = log.commit(&batch).unwrap();
-    // Before it is closed: nothing says that the batch was durable.
-    storage.to_bytes()
-}
-
-#[test]
-fn the_records_of_a_batch_without_its_end_are_named_as_missing() {
-    let image = with_a_batch();
-    let (report, out) = salvage(image.clone()).unwrap();
-    assert!(report.is_complete(), "{report:?}");
-    assert_eq!((report.records, report.documents), (3, 1));
-    assert_eq!(answers(&out).documents.len(), 1);
-
-    // A power cut that kept all of the batch but its COMMIT; or damage: no byte tells.
-    let mut cut = image.clone();
-    cut[places(&image).last_commit..].fill(0);
-    let (report, out) = salvage(cut).unwrap();
-    assert_eq!((report.records, report.documents), (1, 0));
-    assert_eq!(answers(&out).runs.len(), 1);
-    let messages: Vec<String> = report.missing.iter().map(ToString::to_string).collect();
-    let batch = "of a batch whose end is missing";
-    assert!(
-        messages.contains(&format!("records 1 to 2 of the run run of the agent planner, {batch}")),
-        "{messages:?}"
-    );
-    let is_document = |message: &String| {
-        message.ends_with(&format!("of the document one of the namespace plans, {batch}"))
-    };
-    assert!(messages.iter().any(is_document), "{messages:?}");
-    assert!(report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Unfinished { .. })));
-}
-
-/// One damaged sector takes what names a run, and a kill tore its last record. Nothing lists the
-/// run then. Perhaps the segment has another run, which is deleted.
-#[test]
-fn records_whose_run_has_lost_its_name_stay_until_they_are_salvaged() {
-    for is_alone in [true, false] {
-        let disk = SimDisk::untracked(Vec::new());
-        let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
-        if !is_alone {
-            let beside = log.start_run("planner", "beside", ()).unwrap();
-            let _ = beside.append(b"beside it").unwrap();
-            let _ = beside.end(&Outcome::completed()).unwrap();
-        }
-        let run = log.start_run("planner", "run", ()).unwrap();
-        (0..5_u8).for_each(|number| drop(run.append(&[number; 900]).unwrap()));
-        log.sync().unwrap();
-        let mut image = disk.image();
-        drop((run, log));
-        let frames = frames_in(&image, 0);
-        let (last, of_run) = frames.last().map(|(at, frame)| (at.clone(), frame.run_no)).unwrap();
-        let naming = [FrameKind::Bind, FrameKind::Start];
-        let is_naming =
-            |frame: &FrameHeader| frame.run_no == of_run && naming.contains(&frame.kind);
-        for (at, _) in frames.iter().filter(|(_, frame)| is_naming(frame)) {
-            image[at.clone()].fill(0xff);
-        }
-        image[last.end - 100..last.end].fill(0);
-        let disk = SimDisk::untracked(image);
-        let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
-        assert!(!log.recovery_report().damaged.is_empty());
-        let _ = log.start_run("planner", "other", ()).unwrap();
-        if !is_alone {
-            log.delete_run("beside").unwrap();
-        }
-        log.checkpoint().unwrap();
-        log.reclaim().unwrap();
-        let _ = log.compact().unwrap();
-        log.close().unwrap();
-        let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
-        log.reclaim().unwrap();
-        let _ = log.compact().unwrap();
-        let (report, out) = salvage(disk.image()).unwrap();
-        assert_eq!(report.records, 4, "{report:?}");
-        let salvaged = |run: &&(String, String)| run.0 == "salvaged";
-        assert_eq!(answers(&out).runs.keys().filter(salvaged).count(), 1);
+    for number in 0..12_u8 {
+        let writer = log.start_run("planner", &format!("run-{number}"), ()).unwrap();
+        (0..3).for_each(|_| drop(writer.append(&[number; 7_000]).unwrap()));
+        let _ = writer.end(&Outcome::completed()).unwrap();
     }
+    for number in (0..12).step_by(2) {
+        log.delete_run(format!("run-{number}").as_str()).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let before = storage.to_bytes();
+    assert!(log.compact().unwrap().segments > 1);
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let mut image = storage.to_bytes();
+    let all = answers(&image);
+    image[..FRONT].fill(0);
+    let mut victims = 0;
+    for start in (FRONT..before.len()).step_by(1 << 16) {
+        let had = SegmentHeader::decode(&before[start..]).is_ok();
+        if had && SegmentHeader::decode(&image[start..]).is_err() {
+            image[start..start + (1 << 16)].copy_from_slice(&before[start..start + (1 << 16)]);
+            victims += 1;
+        }
+    }
+    assert!(victims > 1, "{victims}");
+    let (report, out) = salvage(image).unwrap();
+    assert!(report.is_complete() && report.doubts.contains(&Doubt::NoManifest), "{report:?}");
+    assert!(answers(&out) == all, "{report:?}");
 }
 
 /// Goal: the new file is named only after all of it is durable, and the damaged one stays as it is.
@@ -673,62 +605,6 @@ fn a_salvage_that_says_it_is_done_survives_a_power_cut_whatever_failed_meanwhile
     }
 }
 
-/// The frames of freed segments stay, and the header of the next owner was begun in front of them.
-#[test]
-fn a_freed_segment_stays_gone_wherever_the_header_of_its_next_owner_was_broken_off() {
-    let storage = Arc::new(MemoryStorage::new());
-    let keep = Compaction::new().space_return(SpaceReturn::Keep).automatic(false);
-    let options = Options::new().extent_size(1 << 16).background(false).compaction(keep);
-    let log = options.create_storage(storage.clone()).unwrap();
-    for number in 0..6 {
-        let writer = log.start_run("planner", &format!("run-{number}"), ()).unwrap();
-        let _ = writer.append(&[7; 58_000]).unwrap();
-        let _ = writer.end(&Outcome::completed()).unwrap();
-    }
-    log.checkpoint().unwrap();
-    let before = storage.to_bytes();
-    let deleted = ["run-1", "run-2", "run-3"];
-    for run in deleted {
-        log.delete_run(run).unwrap();
-    }
-    log.checkpoint().unwrap();
-    log.reclaim().unwrap();
-    let mut after = storage.to_bytes();
-    drop(log);
-    // No receipt tells of the deletion.
-    for run in deleted {
-        let item = [run, "planner"].concat();
-        let places = 0..after.len() - item.len();
-        for at in places.filter(|at| after[*at..].starts_with(item.as_bytes())).collect::<Vec<_>>()
-        {
-            after[at] ^= 1;
-        }
-    }
-    let head =
-        |image: &[u8], extent: usize| image[extent << 16..][..SEGMENT_HEADER_LEN as usize].to_vec();
-    let is_zero = |bytes: Vec<u8>| bytes.iter().all(|&byte| byte == 0);
-    let is_freed =
-        |extent: &usize| !is_zero(head(&before, *extent)) && is_zero(head(&after, *extent));
-    let freed: Vec<usize> = (1..7).filter(is_freed).collect();
-    assert!(freed.len() >= 2, "{freed:?}");
-    let known = SegmentHeader::decode(&head(&before, 1)).unwrap();
-    let next = SegmentHeader { key: SegmentKey { id: SegmentId(40), ..known.key }, ..known };
-    let next = next.encode();
-    let with_begun = |len: usize| {
-        let mut image = after.clone();
-        image[..FRONT].fill(0);
-        for extent in &freed {
-            image[extent << 16..][..len].copy_from_slice(&next[..len]);
-        }
-        let (report, out) = salvage(image).unwrap();
-        (report.segments, report.lost_headers, answers(&out))
-    };
-    let not_begun = with_begun(0);
-    for len in 1..next.len() {
-        assert_eq!(with_begun(len), not_begun, "{len} bytes");
-    }
-}
-
 #[test]
 fn stores_of_newer_versions_and_other_files_are_refused() {
     let image = with_a_deleted_run();
@@ -739,21 +615,10 @@ fn stores_of_newer_versions_and_other_files_are_refused() {
     let refused = salvage(newer).unwrap_err();
     assert!(matches!(refused, Error::UnsupportedVersion { found: 9, .. }), "{refused:?}");
 
-    // The header is lost, and the superblocks are those of another version.
-    let mut newer = image.clone();
-    newer[..PAGE].fill(0);
-    for slot in [PAGE, 2 * PAGE] {
-        newer[slot + 7] = b'2';
-    }
-    let refused = salvage(newer).unwrap_err();
-    assert!(matches!(refused, Error::UnsupportedVersion { found: 2, .. }), "{refused:?}");
-
     for other in [vec![0; 300_000], vec![7; 300_000], b"text".repeat(100_000)] {
         let refused = salvage(other).unwrap_err();
         assert!(matches!(refused, Error::NotAStore { .. }), "{refused:?}");
     }
-    let refused = salvage(image[..FRONT - 1].to_vec()).unwrap_err();
-    assert!(matches!(refused, Error::Truncated { .. }), "{refused:?}");
 }
 
 /// The crc32 of zlib, bit by bit.

@@ -301,45 +301,6 @@ impl Model {
         documents
     }
 
-    /// The payloads of all records that a run ever had.
-    pub(crate) fn payloads(&self, (agent, name): &(String, String)) -> impl Iterator<Item = &[u8]> {
-        let of_it = |run: &&Run| run.agent == *agent && run.run == *name;
-        self.runs.iter().filter(of_it).flat_map(|run| run.records.iter().map(|rec| &*rec.payload))
-    }
-
-    /// Whether a run has ended at any time.
-    pub(crate) fn has_ever_ended(&self, (agent, name): &(String, String)) -> bool {
-        let of_it = |run: &&Run| run.agent == *agent && run.run == *name;
-        let mut events = self.runs.iter().filter(of_it).flat_map(|run| &run.events);
-        events.any(|at| matches!(self.events[*at].change, Change::End { .. }))
-    }
-
-    /// Whether a hold on a run was ever released.
-    pub(crate) fn has_ever_been_released(&self, (agent, name): &(String, String)) -> bool {
-        let of_it = |run: &&Run| run.agent == *agent && run.run == *name;
-        let mut events = self.runs.iter().filter(of_it).flat_map(|run| &run.events);
-        events.any(|at| matches!(self.events[*at].change, Change::Hold { held: false }))
-    }
-
-    /// Whether a document was ever so.
-    pub(crate) fn has_written(&self, key: &str, value: &[u8]) -> bool {
-        self.writes_since(0, key).any(|written| written == Some(value))
-    }
-
-    /// What was written to a document since so many events, and when it was deleted.
-    pub(crate) fn writes_since(
-        &self,
-        from: usize,
-        key: &str,
-    ) -> impl Iterator<Item = Option<&[u8]>> {
-        let writes = self.events[from..].iter().filter_map(|event| match &event.change {
-            Change::Documents { writes } => Some(writes),
-            _ => None,
-        });
-        let of_it = writes.flatten().filter(move |(name, _)| name == key);
-        of_it.map(|(_, written)| written.as_deref())
-    }
-
     fn exists_after(&self, run: &Run, prefix: usize) -> bool {
         let events = run.events.iter().take_while(|at| **at < prefix);
         events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete))

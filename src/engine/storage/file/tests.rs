@@ -401,37 +401,3 @@ fn what_a_window_lets_go_of_is_there_all_the_same() {
         assert_eq!(read[at..at + 8], wanted, "{at}");
     }
 }
-
-/// The bytes that this thread has read from devices, if the system counts them.
-fn read_from_devices() -> Option<u64> {
-    let counts = fs::read_to_string("/proc/thread-self/io").ok()?;
-    counts.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
-}
-
-#[test]
-fn what_is_read_anew_comes_from_the_device_whatever_the_cache_has() {
-    let (_dir, _, storage) = store(&vec![7; 8 << 20]);
-    storage.sync().unwrap();
-    let mut page = [0; 4096];
-    storage.read_at(5 << 20, &mut page).unwrap();
-    let before = read_from_devices();
-    storage.read_anew(5 << 20, &mut page).unwrap();
-    assert_eq!(page, [7; 4096]);
-    let file_system = storage.handle.file_system();
-    let is_ext4 = file_system.keeps_space() && !file_system.fills_holes();
-    match before.filter(|_| is_ext4).zip(read_from_devices()) {
-        Some((before, after)) => assert_eq!(after - before, 4096),
-        None => println!("skipped: not ext4, or nothing counts what is read"),
-    }
-    assert!(storage.read_anew(8 << 20, &mut page).is_err());
-}
-
-#[test]
-fn a_system_that_cannot_pass_the_cache_is_told_from_a_device_that_does_not_answer() {
-    use crate::engine::storage::system::is_unable;
-
-    // EINVAL, EOPNOTSUPP, ENOSYS, ENOENT, EACCES, EPERM; EIO, ESTALE, ENOTCONN, EHOSTDOWN.
-    let unable = [22, 95, 38, 2, 13, 1].map(io::Error::from_raw_os_error);
-    assert!(unable.iter().all(is_unable));
-    assert!(![5, 116, 107, 112].map(io::Error::from_raw_os_error).iter().any(is_unable));
-}

@@ -1,0 +1,303 @@
+//! Writing what was found into the new store, through the calls that every program uses.
+
+use core::mem;
+use std::collections::HashMap;
+
+use crate::engine::api::run_log::RunLog;
+use crate::engine::api::run_writer::RunWriter;
+use crate::engine::salvage::locate::Located;
+use crate::engine::salvage::read::ReadRecord;
+use crate::engine::salvage::report::{Missing, SalvageReport};
+use crate::engine::salvage::scan::{Run, Scan};
+use crate::engine::values::new_record::NewRecord;
+use crate::engine::values::{Allow, Metadata, Outcome};
+use crate::error::Result;
+use crate::format::MAX_OUTCOME;
+use crate::format::frames::eviction::Eviction;
+use crate::format::frames::frame::decode_ids;
+use crate::types::{
+    AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
+};
+
+/// The length of an EVICT frame with receipts, roughly.
+const RECEIPTS_LEN: usize = 16 << 10;
+/// The agent, or namespace, of what has lost its name.
+const NAMELESS: &str = "salvaged";
+
+type Name = (AgentId, RunId);
+
+/// A new store that is being filled.
+pub(crate) struct NewStore<'s> {
+    pub(crate) log: &'s RunLog,
+    pub(crate) located: &'s Located,
+    pub(crate) scan: &'s Scan,
+    pub(crate) report: &'s mut SalvageReport,
+}
+
+/// The run that is being written.
+struct Writing<'s> {
+    log: &'s RunLog,
+    name: &'s Name,
+    /// The order and time of its START; `None` if no caller started it.
+    start: Option<(Lsn, Timestamp)>,
+    metadata: (ContentType, Vec<u8>),
+    outcome: Option<Outcome>,
+    writer: Option<RunWriter>,
+    ended: bool,
+}
+
+impl NewStore<'_> {
+    /// Writes all runs and documents in the order of their numbers. Of several runs with one name
+    /// the last counts, because a name is free again only after its run was deleted.
+    pub(crate) fn write_runs(&mut self) -> Result<()> {
+        let mut by_name: HashMap<(bool, Name), Vec<RunNo>> = HashMap::new();
+        let mut nameless = Vec::new();
+        for (&run_no, run) in self.scan.runs.iter().filter(|(_, run)| run.is_there) {
+            match &run.name {
+                Some(name) => {
+                    by_name.entry((run.is_document, name.clone())).or_default().push(run_no);
+                }
+                None if self.scan.evicted.contains(&run_no) => self.report.deleted += 1,
+                None => nameless.push((run_no, run.is_document)),
+            }
+        }
+        for (run_no, is_document) in nameless {
+            let kind = if is_document { "document" } else { "run" };
+            let mut name = format!("{kind}-{run_no}");
+            let key = loop {
+                let key = (is_document, (AgentId::new(NAMELESS)?, RunId::new(&name)?));
+                if !by_name.contains_key(&key) {
+                    break key;
+                }
+                name.push('~');
+            };
+            let (agent, run) = key.1.clone();
+            self.report.missing.push(Missing::Name { agent, run, number: run_no });
+            by_name.insert(key, vec![run_no]);
+        }
+        let mut last: Vec<_> = by_name.into_iter().collect();
+        last.sort_unstable_by_key(|(_, numbers)| numbers.last().copied());
+        for ((is_document, name), numbers) in last {
+            let evicted = |run_no: &RunNo| self.scan.evicted.contains(run_no);
+            let alive = numbers.iter().rev().take_while(|run_no| !evicted(run_no));
+            let alive: Vec<&Run> = alive.filter_map(|no| self.scan.runs.get(no)).collect();
+            self.report.deleted += (numbers.len() - alive.len()) as u64;
+            match alive.split_first() {
+                Some(_) if is_document => self.write_document(&name, &alive)?,
+                Some((run, earlier)) => {
+                    self.report.deleted += earlier.len() as u64;
+                    self.write_run(&name, run)?;
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the latest version of a document that can be read.
+    fn write_document(&mut self, (namespace, key): &Name, versions: &[&Run]) -> Result<()> {
+        for version in versions {
+            let mut value = None;
+            for at in version.records.iter().rev() {
+                let mut keep = |record| Ok(value = Some(record));
+                self.located.each_record(version, at, Seq(0), &mut keep)?;
+                if let Some(value) = &value {
+                    let record = new_record(value);
+                    self.log.docs().put(namespace.as_str(), key.as_str(), &record)?;
+                    self.report.documents += 1;
+                    self.report.bytes += value.payload().len() as u64;
+                    return Ok(());
+                }
+            }
+            let (namespace, key) = (namespace.clone(), key.clone());
+            self.report.missing.push(Missing::Document { namespace, key });
+        }
+        Ok(())
+    }
+
+    fn write_run(&mut self, name: &Name, run: &Run) -> Result<()> {
+        let (start, metadata) = self.start_of(name, run)?;
+        let outcome = self.outcome_of(name, run)?;
+        let (log, located, report) = (self.log, self.located, &mut *self.report);
+        let mut writing =
+            Writing { log, name, start, metadata, outcome, writer: None, ended: false };
+        // Several frames may have the same record, since a compaction copies records.
+        let mut next = Seq(0);
+        for at in &run.records {
+            let from = next;
+            located.each_record(run, at, from, &mut |record| {
+                if record.seq < next {
+                    return Ok(());
+                }
+                miss_records(report, name, next, record.seq);
+                next = Seq(record.seq.0.saturating_add(1));
+                report.records += 1;
+                report.bytes += record.payload().len() as u64;
+                writing.append(&record)
+            })?;
+        }
+        miss_records(report, name, next, run.next_seq);
+        if next == Seq(0) {
+            // It has no record that could begin it.
+            writing.start.get_or_insert((Lsn(0), run.first_at.unwrap_or_else(|| log.now())));
+        }
+        writing.begin()?;
+        writing.end()?;
+        self.report.runs += 1;
+        self.hold(name, run)
+    }
+
+    /// When a caller started the run, and its metadata.
+    fn start_of(
+        &mut self,
+        (agent, run): &Name,
+        found: &Run,
+    ) -> Result<(Option<(Lsn, Timestamp)>, (ContentType, Vec<u8>))> {
+        let lost = (ContentType::BYTES, Vec::new());
+        if found.start.is_none() && found.is_created {
+            return Ok((None, lost));
+        }
+        let mut metadata = None;
+        if let Some(frame) = &found.start
+            && let Some(payload) = self.located.payload(frame)?
+            && let Ok((.., bytes)) = decode_ids(&payload)
+            && bytes.len() <= self.log.log().extent_size.max_metadata() as usize
+        {
+            metadata = Some((ContentType::from_code(frame.code), bytes.to_vec()));
+        }
+        if metadata.is_none() {
+            let (agent, run) = (agent.clone(), run.clone());
+            self.report.missing.push(Missing::Metadata { agent, run });
+        }
+        let at = found.start.map(|frame| frame.at).or(found.first_at);
+        let lsn = found.start.map_or(Lsn(0), |frame| frame.lsn);
+        Ok((Some((lsn, at.unwrap_or_else(|| self.log.now()))), metadata.unwrap_or(lost)))
+    }
+
+    fn outcome_of(&mut self, (agent, run): &Name, found: &Run) -> Result<Option<Outcome>> {
+        let Some(frame) = &found.end else { return Ok(None) };
+        let status = RunStatus::from_code(frame.code).filter(|status| status.is_ended());
+        let outcome = Outcome::new(status.unwrap_or(RunStatus::Interrupted));
+        let outcome = outcome.durability(Durability::Process).at(frame.at);
+        let payload = self.located.payload(frame)?;
+        let body = payload.as_deref().and_then(<[u8]>::split_first);
+        if let Some((content, bytes)) =
+            body.filter(|(_, bytes)| bytes.len() <= MAX_OUTCOME as usize)
+        {
+            let content = ContentType::from_code(*content);
+            return Ok(Some(outcome.bytes(bytes).content_type(content)));
+        }
+        let (agent, run) = (agent.clone(), run.clone());
+        self.report.missing.push(Missing::Outcome { agent, run });
+        Ok(Some(outcome))
+    }
+
+    /// Holds the run if it was held.
+    fn hold(&mut self, (agent, run): &Name, found: &Run) -> Result<()> {
+        let Some(frame) = found.hold.filter(|frame| frame.code != 0) else { return Ok(()) };
+        let payload = self.located.payload(&frame)?;
+        let reason = payload.and_then(|payload| String::from_utf8(payload).ok());
+        let reason = reason.unwrap_or_else(|| {
+            let (agent, run) = (agent.clone(), run.clone());
+            self.report.missing.push(Missing::HoldReason { agent, run });
+            "the reason was lost in a damaged store".to_owned()
+        });
+        let level = Durability::Process;
+        let held = self.log.log().hold(RunRef::from((agent, run)), Some(&reason), level);
+        self.log.log().told(held, level).map(drop)
+    }
+
+    /// Writes the receipts of deleted runs, with numbers that no run of the new store has.
+    pub(crate) fn write_receipts(&mut self) -> Result<()> {
+        let (mut items, mut len) = (Vec::new(), 0);
+        for (&run_no, receipt) in &self.scan.receipts {
+            let item = Eviction { run_no, receipt: Some(receipt.clone()) };
+            len += item.encoded_len();
+            items.push(item);
+            if len >= RECEIPTS_LEN {
+                self.place_receipts(mem::take(&mut items))?;
+                len = 0;
+            }
+        }
+        self.place_receipts(items)
+    }
+
+    fn place_receipts(&mut self, mut items: Vec<Eviction>) -> Result<()> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let log = self.log.log();
+        let mut place = || {
+            let now = log.setup.now();
+            let mut state = log.reader.open()?;
+            for item in &mut items {
+                item.run_no = state.take_run_no();
+            }
+            let end = log.place_evictions(&mut state, &items, now)?;
+            log.finish(state, end, Durability::Process)
+        };
+        let placed = place();
+        log.told(placed, Durability::Process)?;
+        self.report.receipts += items.len() as u64;
+        Ok(())
+    }
+}
+
+/// Reports the records from `from` up to `to`, which is not included.
+fn miss_records(report: &mut SalvageReport, (agent, run): &Name, from: Seq, to: Seq) {
+    if let Some(count) = to.0.checked_sub(from.0).filter(|count| *count > 0) {
+        let (agent, run) = (agent.clone(), run.clone());
+        report.missing.push(Missing::Records { agent, run, first: from, count });
+    }
+}
+
+impl Writing<'_> {
+    /// Appends a record, after the start and the end if these were before it.
+    fn append(&mut self, read: &ReadRecord) -> Result<()> {
+        if self.start.is_some_and(|(start, _)| start < read.lsn) {
+            self.begin()?;
+        }
+        if read.is_late {
+            self.end()?;
+        }
+        let record = new_record(read);
+        match &self.writer {
+            Some(writer) if !self.ended => drop(writer.append_record(&record)?),
+            _ => {
+                let (agent, run) = self.name;
+                let allow = Allow::everything();
+                let _ = self.log.append_to(agent.as_str(), run.as_str(), &record, allow)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the run, unless that was done.
+    fn begin(&mut self) -> Result<()> {
+        let Some((_, at)) = self.start.filter(|_| self.writer.is_none() && !self.ended) else {
+            return Ok(());
+        };
+        let (content, bytes) = mem::take(&mut self.metadata);
+        let metadata = Metadata::new(&bytes).content_type(content).at(at);
+        let metadata = metadata.durability(Durability::Process);
+        let (agent, run) = self.name;
+        self.writer = Some(self.log.start_run(agent.as_str(), run.as_str(), metadata)?);
+        Ok(())
+    }
+
+    /// Ends the run, if it has ended, unless that was done.
+    fn end(&mut self) -> Result<()> {
+        if let Some(outcome) = &self.outcome
+            && !self.ended
+        {
+            let (agent, run) = self.name;
+            let _ = self.log.end_run(agent.as_str(), run.as_str(), outcome, Allow::everything())?;
+            self.ended = true;
+        }
+        Ok(())
+    }
+}
+
+fn new_record(read: &ReadRecord) -> NewRecord<'_> {
+    NewRecord::new(read.payload()).kind(read.kind()).content_type(read.content).at(read.at)
+}

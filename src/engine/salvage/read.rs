@@ -1,0 +1,169 @@
+//! Reading the frames that were found, one by one.
+
+use crate::engine::salvage::locate::Located;
+use crate::engine::salvage::scan::{ChunkAt, FrameAt, RecordAt, Run, Spot};
+use crate::error::{Damage, Error, Result};
+use crate::format::frames::block::{BlockHead, MAX_RECORD, seq_in, unpack_chunk};
+use crate::format::frames::compression::Unreadable;
+use crate::format::frames::frame::{
+    Chunks, FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_LATE, FRAME_HEADER_LEN,
+};
+use crate::format::{FrameHeader, FrameKind};
+use crate::types::{ContentType, Lsn, Seq, Timestamp};
+
+/// A record that was read.
+#[derive(Debug)]
+pub(crate) struct ReadRecord {
+    pub(crate) seq: Seq,
+    pub(crate) lsn: Lsn,
+    pub(crate) at: Timestamp,
+    pub(crate) content: ContentType,
+    pub(crate) is_late: bool,
+    kind_len: usize,
+    bytes: Vec<u8>,
+}
+
+impl ReadRecord {
+    /// A record of these bytes, whose kind must be text.
+    fn new(header: &FrameHeader, bytes: Vec<u8>) -> Option<Self> {
+        let kind_len = usize::from(header.name_len);
+        core::str::from_utf8(bytes.get(..kind_len)?).ok()?;
+        let FrameHeader { seq, lsn, at, content, .. } = *header;
+        Some(Self {
+            seq,
+            lsn,
+            at,
+            content,
+            is_late: header.flags & FLAG_LATE != 0,
+            kind_len,
+            bytes,
+        })
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        let kind = self.bytes.get(..self.kind_len).unwrap_or_default();
+        core::str::from_utf8(kind).unwrap_or_default()
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.bytes.get(self.kind_len..).unwrap_or_default()
+    }
+}
+
+/// Whether compressed bytes could be read. Bytes that this build cannot read are not damaged.
+fn is_read(result: Result<(), Unreadable>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Unreadable::Damaged(_)) => Ok(false),
+        Err(Unreadable::NeedsFeature(feature)) => Err(Error::NeedsFeature { feature }),
+    }
+}
+
+impl Located {
+    /// The frame at a place, if it still checks.
+    fn frame(&self, spot: Spot) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+        let Some(found) = self.segments.get(spot.segment as usize) else { return Ok(None) };
+        let at = found.at + u64::from(spot.offset);
+        let head = self.disk.read_padded(at, FRAME_HEADER_LEN)?;
+        let Ok(header) = FrameHeader::decode_with(&head, &found.check, spot.offset) else {
+            return Ok(None);
+        };
+        let len = header.frame_len();
+        if len > found.len.saturating_sub(spot.offset as usize) {
+            return Ok(None);
+        }
+        let mut bytes =
+            self.disk.read_padded(at + FRAME_HEADER_LEN as u64, len - FRAME_HEADER_LEN)?;
+        let is_whole = header.check_payload(&found.check, &bytes).is_ok();
+        bytes.truncate(header.payload_len as usize);
+        Ok(is_whole.then_some((header, bytes)))
+    }
+
+    /// The payload of a frame that is no record.
+    pub(crate) fn payload(&self, frame: &FrameAt) -> Result<Option<Vec<u8>>> {
+        let Some(spot) = frame.spot else { return Ok(None) };
+        Ok(self.frame(spot)?.map(|(_, payload)| payload))
+    }
+
+    /// Calls `take` with each record from `from` on that can be read in the frame.
+    pub(crate) fn each_record(
+        &self,
+        run: &Run,
+        at: &RecordAt,
+        from: Seq,
+        take: &mut dyn FnMut(ReadRecord) -> Result<()>,
+    ) -> Result<()> {
+        let Some((header, payload)) = self.frame(at.spot)? else { return Ok(()) };
+        if header.kind == FrameKind::Block {
+            let (mut raw, mut rows) = (Vec::new(), Vec::new());
+            let opened = BlockHead::decode(&header, &payload)
+                .map_err(Unreadable::from)
+                .and_then(|(head, packed)| head.open(&header, packed, &mut raw, &mut rows));
+            if !is_read(opened)? {
+                return Ok(());
+            }
+            for (rank, row) in (0..).zip(&rows).filter(|(rank, _)| seq_in(&header, *rank) >= from) {
+                let bytes = row.bytes(&raw).unwrap_or_default().to_vec();
+                ReadRecord::new(&row.header(&header, rank), bytes).map_or(Ok(()), &mut *take)?;
+            }
+            return Ok(());
+        }
+        let bytes = if header.flags & FLAG_CHUNKS == 0 {
+            Some(payload)
+        } else {
+            self.join_chunks(run, &header, payload)?
+        };
+        bytes.and_then(|bytes| ReadRecord::new(&header, bytes)).map_or(Ok(()), take)
+    }
+
+    /// The kind of a record in chunks, and the bytes of its chunks.
+    fn join_chunks(
+        &self,
+        run: &Run,
+        header: &FrameHeader,
+        mut payload: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>> {
+        let kind_len = usize::from(header.name_len);
+        let row = payload.get(kind_len..).ok_or(Damage::Truncated).and_then(Chunks::decode);
+        let Ok(Chunks { first, count }) = row else { return Ok(None) };
+        if header.extra > MAX_RECORD {
+            return Ok(None);
+        }
+        payload.truncate(kind_len);
+        let whole = kind_len + header.extra as usize;
+        for number in 0..count {
+            let key = (first, number);
+            let from = run.chunks.partition_point(|chunk| (chunk.first, chunk.number) < key);
+            let copies = run.chunks.get(from..).unwrap_or_default().iter();
+            let copies = copies.take_while(|chunk| (chunk.first, chunk.number) == key);
+            if !self.append_chunk(copies, whole, &mut payload)? {
+                return Ok(None);
+            }
+        }
+        Ok((payload.len() == whole).then_some(payload))
+    }
+
+    /// Appends the bytes of the first copy of a chunk that can be read, up to `whole` bytes. Returns
+    /// whether there is one.
+    fn append_chunk<'c>(
+        &self,
+        copies: impl Iterator<Item = &'c ChunkAt>,
+        whole: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool> {
+        for copy in copies {
+            let Some((chunk, stored)) = self.frame(copy.spot)? else { continue };
+            let (len, room) = (bytes.len(), whole.saturating_sub(bytes.len()));
+            if chunk.flags & FLAG_COMPRESSED != 0 {
+                if is_read(unpack_chunk(&stored, room as u64, bytes))? {
+                    return Ok(true);
+                }
+                bytes.truncate(len);
+            } else if stored.len() <= room {
+                bytes.extend_from_slice(&stored);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

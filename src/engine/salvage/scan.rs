@@ -1,0 +1,338 @@
+//! One look at each segment: which runs there are, where their frames are, and which runs were
+//! deleted.
+
+use core::cmp::Ordering;
+use core::mem;
+use core::ops::Range;
+use std::collections::{BTreeMap, HashSet};
+
+use crate::engine::salvage::locate::{Found, Located};
+use crate::engine::state::fold::CREATES;
+use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
+use crate::error::Result;
+use crate::format::codec::{Decoded, len_u32};
+use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
+use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
+use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
+use crate::format::map::manifest::used_len;
+use crate::format::segments::segment::Purpose;
+use crate::format::{Directory, FrameHeader, FrameKind};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
+
+/// The place of a frame whose payload checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+}
+
+impl Spot {
+    fn of(segment: u32, lexed: &Lexed) -> Self {
+        Self { segment, offset: lexed.header.position.offset }
+    }
+}
+
+/// A START, END or HOLD.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrameAt {
+    pub(crate) lsn: Lsn,
+    pub(crate) at: Timestamp,
+    /// The content type of a START, the status of an END, whether a HOLD holds.
+    pub(crate) code: u8,
+    /// `None` if only the header or a directory can be read.
+    pub(crate) spot: Option<Spot>,
+}
+
+/// A RECORD or BLOCK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RecordAt {
+    /// The sequence of the first record.
+    pub(crate) seq: Seq,
+    pub(crate) lsn: Lsn,
+    pub(crate) spot: Spot,
+}
+
+/// A CHUNK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChunkAt {
+    /// The order of the first chunk of its record.
+    pub(crate) first: Lsn,
+    pub(crate) number: u32,
+    pub(crate) spot: Spot,
+}
+
+/// A run, or a version of a document.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) name: Option<(AgentId, RunId)>,
+    pub(crate) is_document: bool,
+    /// There is more of it than its name.
+    pub(crate) is_there: bool,
+    /// Its first time.
+    pub(crate) first_at: Option<Timestamp>,
+    /// The frame that created it can be read, or is listed.
+    pub(crate) is_created: bool,
+    pub(crate) start: Option<FrameAt>,
+    pub(crate) end: Option<FrameAt>,
+    pub(crate) hold: Option<FrameAt>,
+    pub(crate) records: Vec<RecordAt>,
+    pub(crate) chunks: Vec<ChunkAt>,
+    /// One above its last record.
+    pub(crate) next_seq: Seq,
+}
+
+/// The contents of all segments.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    pub(crate) runs: BTreeMap<RunNo, Run>,
+    pub(crate) evicted: HashSet<RunNo>,
+    pub(crate) receipts: BTreeMap<RunNo, EvictionReceipt>,
+    /// An EVICT frame was left out, or cannot be read and no directory lists its runs.
+    pub(crate) lost_evictions: bool,
+    /// How many frames of batches that are not whole were left out.
+    pub(crate) left_out: u64,
+    /// Where frames were, or may have been, and cannot be read.
+    lost: Vec<Range<u64>>,
+    /// Where the segments are.
+    logs: Vec<Range<u64>>,
+    /// All of the log before this was durable.
+    floor: LogPosition,
+    /// A segment with frames follows in the log.
+    has_later: bool,
+    /// The first frame that is lost, from the durable position on.
+    first_loss: Option<LogPosition>,
+    /// The evictions, with their positions if they were perhaps never durable.
+    evictions: Vec<(LogPosition, Vec<Eviction>)>,
+}
+
+/// Reads all segments from the last to the first, because later frames state the durable position
+/// for earlier segments.
+pub(crate) fn scan(located: &Located) -> Result<Scan> {
+    let mut scan = Scan { floor: located.durable, ..Scan::default() };
+    scan.lost.clone_from(&located.unread);
+    let mut order: Vec<(u32, &Found)> = (0..).zip(&located.segments).collect();
+    order.sort_by_key(|(_, found)| core::cmp::Reverse(found.check.segment()));
+    for (number, found) in order {
+        scan.read_segment(located, number, found)?;
+    }
+    scan.take_evictions();
+    for run in scan.runs.values_mut() {
+        run.records.sort_unstable();
+        run.chunks.sort_unstable();
+    }
+    Ok(scan)
+}
+
+/// Keeps the later one of two frames; of two copies one whose payload checks.
+fn keep_latest(kept: &mut Option<FrameAt>, found: FrameAt) {
+    let key = |frame: &FrameAt| (frame.lsn, frame.spot.is_some());
+    if kept.as_ref().is_none_or(|kept| key(kept) < key(&found)) {
+        *kept = Some(found);
+    }
+}
+
+impl Scan {
+    fn read_segment(&mut self, located: &Located, number: u32, found: &Found) -> Result<()> {
+        let data = located.disk.data_end(found.at, found.len as u64);
+        let bytes = located.disk.read_data(found.at, found.len, data)?;
+        let items = lex(&bytes, &found.check);
+        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
+        let seal = items.iter().filter_map(Item::frame).find(is_seal);
+        let end = found.end.or(seal.map(|seal| seal.header.position.offset));
+        let frames = frames_below(&items, end.unwrap_or(u32::MAX));
+        let is_log = found.purpose == Purpose::Log;
+        if is_log {
+            let stated = frames.iter().map(|lexed| lexed.header.durable).max();
+            self.floor = self.floor.max(stated.unwrap_or_default());
+        }
+        let durable = match self.floor.segment.cmp(&found.check.segment()) {
+            _ if found.end.is_some() || !is_log => u32::MAX,
+            Ordering::Greater => u32::MAX,
+            Ordering::Equal => self.floor.offset,
+            Ordering::Less => 0,
+        };
+        // The log goes on in the next segment only behind a SEAL.
+        let is_full = is_log && (durable == u32::MAX || self.has_later);
+        let least = if is_full { u32::MAX } else { durable };
+        let end =
+            end.unwrap_or_else(|| len_u32(used_len(&bytes)).max(if is_log { least } else { 0 }));
+        self.note_lost(&items, found, (end.min(len_u32(bytes.len())), durable));
+        self.has_later |= is_log && !frames.is_empty();
+        let directory = seal.filter(|_| durable == u32::MAX);
+        let directory = directory.and_then(|seal| directory_in(&bytes, seal));
+        let directory = directory.filter(|directory| directory.check().is_ok());
+        for lexed in &self.counted(&frames, durable) {
+            let (header, spot) = (&lexed.header, Spot::of(number, lexed));
+            let payload = lexed.payload.is_ok().then(|| payload_of(&bytes, header));
+            if header.kind == FrameKind::Evict {
+                let evictions = payload.and_then(|payload| decode_evictions(payload).ok());
+                self.lost_evictions |= evictions.is_none() && directory.is_none();
+                let is_durable = header.position.offset < durable;
+                let position = if is_durable { LogPosition::default() } else { header.position };
+                self.evictions.push((position, evictions.unwrap_or_default()));
+            } else if header.run_no != RunNo(0) {
+                self.note_frame(header, payload, spot);
+            }
+        }
+        if let Some(directory) = directory {
+            // It was checked, so each part of it can be read.
+            let _ = self.note_directory(&directory);
+        }
+        Ok(())
+    }
+
+    /// Notes where bytes that are no whole frames stand in place of frames.
+    fn note_lost(&mut self, items: &[Item], found: &Found, (end, durable): (u32, u32)) {
+        for item in items {
+            let (offset, to) = match *item {
+                Item::Gap { from, to, .. } => (from, to.unwrap_or(end).min(end)),
+                Item::Frame(lexed) if lexed.payload.is_err() => (item.offset(), lexed.end()),
+                Item::Frame(_) => continue,
+            };
+            if offset >= to {
+                continue;
+            }
+            self.lost.push(found.at + u64::from(offset)..found.at + u64::from(to));
+            if offset >= durable {
+                let position = LogPosition { segment: found.check.segment(), offset };
+                let first = self.first_loss.unwrap_or(position);
+                self.first_loss = Some(first.min(position));
+            }
+        }
+        self.logs.push(found.at..found.at + u64::from(end));
+    }
+
+    /// Takes the evictions that count. After a power cut the log ends at the first frame that was
+    /// not stored, so later ones delete nothing.
+    fn take_evictions(&mut self) {
+        for (position, evictions) in mem::take(&mut self.evictions) {
+            if self.first_loss.is_some_and(|loss| loss < position) {
+                self.lost_evictions = true;
+                continue;
+            }
+            for eviction in evictions {
+                self.evicted.insert(eviction.run_no);
+                self.receipts.extend(eviction.receipt.map(|receipt| (eviction.run_no, receipt)));
+            }
+        }
+    }
+
+    fn note_frame(&mut self, header: &FrameHeader, payload: Option<&[u8]>, spot: Spot) {
+        let run = self.runs.entry(header.run_no).or_default();
+        run.is_document |= header.flags & FLAG_DOCUMENT != 0;
+        run.is_there |= header.kind != FrameKind::Bind;
+        run.first_at = Some(run.first_at.map_or(header.at, |known| known.min(header.at)));
+        let whole = payload.map(|_| spot);
+        let frame = |code| FrameAt { lsn: header.lsn, at: header.at, code, spot: whole };
+        let code = header.content.code();
+        let records = match header.kind {
+            FrameKind::Bind | FrameKind::Start => {
+                let ids = payload.and_then(|payload| decode_ids(payload).ok());
+                run.name = run.name.take().or(ids.map(|(agent, name, _)| (agent, name)));
+                let is_start = header.kind == FrameKind::Start;
+                run.is_created |= is_start && header.extra == CREATES;
+                if is_start && header.flags & FLAG_IMPLICIT == 0 {
+                    keep_latest(&mut run.start, frame(code));
+                }
+                return;
+            }
+            FrameKind::End => return keep_latest(&mut run.end, frame(code)),
+            FrameKind::Hold => {
+                return keep_latest(&mut run.hold, frame(u8::from(header.extra != 0)));
+            }
+            FrameKind::Chunk => {
+                let first = if header.extra == 0 { header.lsn } else { Lsn(header.seq.0) };
+                let number = header.extra;
+                run.chunks.extend(whole.map(|spot| ChunkAt { first, number, spot }));
+                return;
+            }
+            FrameKind::Record => 1,
+            FrameKind::Block => header.extra.min(MAX_BLOCK_RECORDS),
+            _ => return,
+        };
+        run.next_seq = run.next_seq.max(seq_in(header, records));
+        let (seq, lsn) = (header.seq, header.lsn);
+        run.records.extend(whole.map(|spot| RecordAt { seq, lsn, spot }));
+    }
+
+    /// Notes the contents of a directory, which lists also frames that cannot be read.
+    fn note_directory(&mut self, directory: &Directory<'_>) -> Decoded<()> {
+        for eviction in directory.evictions() {
+            self.evicted.insert(eviction?.run_no);
+        }
+        for slot in 0..directory.run_count() {
+            let entry = directory.run(slot)?;
+            let run = self.runs.entry(entry.run_no).or_default();
+            run.name = run.name.take().or(Some((entry.agent, entry.run)));
+            run.is_document |= entry.document;
+            run.is_there = true;
+            run.next_seq = run.next_seq.max(entry.next_seq);
+            run.first_at = run.first_at.or(entry.created_at);
+            run.is_created |= entry.created_at.is_some();
+            let frame = |lsn, at, code| FrameAt { lsn, at, code, spot: None };
+            if let Some(start) = entry.start {
+                keep_latest(&mut run.start, frame(Lsn(0), start.at, 0));
+            }
+            if let Some(end) = entry.end {
+                keep_latest(&mut run.end, frame(end.lsn, end.at, end.status.code()));
+            }
+            if let Some(hold) = entry.hold {
+                keep_latest(&mut run.hold, frame(hold.lsn, entry.last_at, u8::from(hold.held)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The ranges of the file that are lost: what is no frame, and what the device could not read
+    /// up to now.
+    pub(crate) fn lost_bytes(&self, located: &Located) -> Vec<Range<u64>> {
+        let mut lost = self.lost.clone();
+        lost.extend(self.logs.iter().flat_map(|log| located.source.unread_in(log)));
+        lost.sort_unstable_by_key(|range| range.start);
+        lost.dedup_by(|next, kept| {
+            let touches = next.start <= kept.end;
+            if touches {
+                kept.end = kept.end.max(next.end);
+            }
+            touches
+        });
+        lost
+    }
+
+    /// The largest number of a run.
+    pub(crate) fn last_run_no(&self) -> RunNo {
+        let last = self.runs.last_key_value().map(|(run_no, _)| *run_no);
+        last.max(self.evicted.iter().max().copied()).unwrap_or_default()
+    }
+
+    /// The frames that count. Below `durable` each frame counts alone. From there on a batch counts
+    /// if it is whole: all of its frames check, directly in front of its COMMIT.
+    fn counted(&mut self, frames: &[Lexed], durable: u32) -> Vec<Lexed> {
+        let (mut all, mut batch) = (Vec::new(), Vec::<Lexed>::new());
+        for lexed in frames {
+            let header = &lexed.header;
+            let is_next = batch.last().is_none_or(|last| last.end() == header.position.offset);
+            let of_batch = header.flags & FLAG_BATCH != 0 && header.position.offset >= durable;
+            if of_batch && is_next {
+                batch.push(*lexed);
+                continue;
+            }
+            let members = header.extra as usize;
+            if header.kind == FrameKind::Commit && is_next && members <= batch.len() {
+                let own = batch.split_off(batch.len() - members);
+                let is_whole = own.iter().all(|member| member.payload.is_ok());
+                if is_whole { all.extend(own) } else { batch.extend(own) }
+            }
+            self.leave_out(&mut batch);
+            if of_batch { batch.push(*lexed) } else { all.push(*lexed) }
+        }
+        self.leave_out(&mut batch);
+        all
+    }
+
+    fn leave_out(&mut self, batch: &mut Vec<Lexed>) {
+        self.left_out += batch.len() as u64;
+        self.lost_evictions |= batch.iter().any(|lexed| lexed.header.kind == FrameKind::Evict);
+        batch.clear();
+    }
+}
