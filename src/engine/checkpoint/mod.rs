@@ -250,6 +250,7 @@ impl Checkpoints {
                 *slot = IndexSlot::GaveWay;
             }
         }
+        let lost = if is_lost(&applied) { applied.clone().map(drop) } else { Ok(()) };
         let next = Catalog::new(segments, through, applied.ok().flatten());
         if next.index().is_some_and(|index| !next.is_covered_by(index.applied())) {
             // The store is being closed: what was applied stays, the next opening applies the rest.
@@ -271,7 +272,7 @@ impl Checkpoints {
             // A failure costs only some space.
             let _ = setup.watch_failure(Activity::GiveBack, || self.trim_sealed(segment));
         }
-        Ok(())
+        lost
     }
 
     /// Applies the segments that the index lacks, and builds the index if it is absent. `None` if

@@ -52,8 +52,8 @@ impl Erasing {
     }
 }
 
-/// Whether a segment may have bytes of any run: behind its end, where a crash left them, or since it
-/// was retired before the store was opened.
+/// Whether a segment may have bytes of any run: behind its end, where a crash left them, or because
+/// it was retired before the store was opened.
 fn has_more(segment: &Segment) -> bool {
     segment.sealed().is_none_or(|sealed| sealed.seal > sealed.end)
 }

@@ -376,8 +376,8 @@ pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
 }
 
 /// The directory of a sealed segment, built again from its frames, if its bytes have the digest
-/// that the SEAL record states. Then they are the bytes that were stored. A segment that was retired
-/// before the opening has no SEAL record, and counts for nothing but the order of freeing.
+/// that the SEAL record states. Then they are the bytes that were stored. A segment that was
+/// retired before the opening has no SEAL record, and counts only for the order of freeing.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
     let extent_len = segment.extent_size().bytes_u32();
     let end = segment.sealed().map_or(extent_len, |sealed| sealed.end);

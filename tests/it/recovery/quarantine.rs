@@ -197,7 +197,8 @@ fn with_an_index_only_what_needs_the_directory_of_a_quarantined_segment_fails() 
         log.checkpoint().unwrap();
         let (mut whole, mut failed) = (0, 0);
         for name in &names {
-            if name == "long" {
+            // The tail has frames of these two.
+            if name == "long" || name == "last" {
                 continue;
             }
             assert_eq!(log.run(name.as_str()).unwrap(), healthy.run(name.as_str()).unwrap());
