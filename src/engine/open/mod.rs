@@ -271,8 +271,8 @@ fn build(
     let space = Arc::new(Space {
         setup: Arc::clone(&setup),
         due: Arc::clone(&due),
+        allocator: Ranked::of(&disk, Rank::Allocator, allocator),
         disk,
-        allocator: Ranked::new(Rank::Allocator, allocator),
     });
     let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
     write_again(&engine.log, &log, (&base, report))?;

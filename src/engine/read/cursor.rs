@@ -15,7 +15,7 @@ use self::ahead::{AHEAD, Ahead, Where, foresee};
 use crate::engine::read::block::OpenBlock;
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::payload::{Lent, Payload};
+use crate::engine::state::payload::{Payload, Source};
 use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
 use crate::error::{Damage, Error, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
@@ -42,10 +42,8 @@ pub(crate) struct Walk {
     block: Option<Box<OpenBlock>>,
     /// What was read ahead where there are no views.
     ahead: Option<Box<Ahead>>,
-    /// The slice whose records are being handed out, with its index.
-    lent: Option<(usize, Lent)>,
-    /// The same for records that the caller keeps, once there is one.
-    kept: Option<Arc<Lent>>,
+    /// The segment of the last record that the caller keeps.
+    source: Option<Arc<Source>>,
     /// The number of frames read through a view, which is counted at the end.
     pub(crate) looks: u64,
 }
@@ -88,7 +86,7 @@ impl Walk {
 
     /// Drops the remaining records and all segments.
     pub(crate) fn end(&mut self) {
-        (self.lent, self.kept) = (None, None);
+        self.source = None;
         (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
     }
 
@@ -179,7 +177,6 @@ impl Walk {
         if self.front >= self.back || index >= part.records || self.block.is_some() {
             return None;
         }
-        self.lend(Listed { opened, part, spot: self.front });
         if part.segment.disk().is_closed() {
             return None;
         }
@@ -222,31 +219,14 @@ impl Walk {
         Some(Ready { header, bytes: Where::Ahead(place) })
     }
 
-    /// Notes that records of the slice will be handed out.
-    #[allow(clippy::inline_always, reason = "almost always it is noted already")]
-    #[inline(always)]
-    fn lend(&mut self, listed: Listed<'_>) {
-        if self.lent.as_ref().is_none_or(|lent| lent.0 != listed.spot.part) {
-            self.lend_next(listed);
-        }
-    }
-
-    #[cold]
-    fn lend_next(&mut self, Listed { part, spot, .. }: Listed<'_>) {
-        self.lent = Some((spot.part, Lent::of(&part.segment)));
-        self.kept = None;
-    }
-
-    /// The segment whose records are being handed out, for those that the caller keeps.
+    /// What the payloads of a slice share.
     #[inline]
-    fn kept(&mut self) -> Option<&Arc<Lent>> {
-        if self.kept.is_none() {
-            self.kept = Some(self.lent.as_ref()?.1.to_keep());
-        }
-        self.kept.as_ref()
+    fn source(&mut self, part: &RunSlice) -> &Arc<Source> {
+        let last = self.source.take().filter(|source| source.is_of(&part.segment));
+        self.source.insert(last.unwrap_or_else(|| Source::new(&part.segment)))
     }
 
-    /// Discards a result if the store is closed by now: it may rest on zeros.
+    /// Discards a result if the store is closed by now: the file may have been released.
     fn unless_closed<T>(&mut self, part: &RunSlice, found: Result<T>) -> Result<T> {
         if part.segment.disk().is_closed() {
             self.end();
@@ -258,7 +238,6 @@ impl Walk {
     /// Checks the next record from the front and moves behind it; returns its slice and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
         let listed = self.settle_front(opened)?;
-        self.lend(listed);
         let stepped = self.step_to(opened, listed);
         Some(self.unless_closed(listed.part, stepped))
     }
@@ -322,7 +301,8 @@ impl Walk {
         match self.glance(opened) {
             Some((header, _)) => {
                 let frame = CheckedFrame::without_copy(header);
-                Some(Ok(Record::new(&header, self.kept()?.keep(frame))))
+                let part = opened.parts.get(self.front.part)?;
+                Some(Ok(Record::new(&header, self.source(part).keep(frame))))
             }
             None => self.step_to_keep(opened),
         }
@@ -337,7 +317,6 @@ impl Walk {
     pub(crate) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
         let listed = self.settle_back(opened)?;
         let Listed { part, spot, .. } = listed;
-        self.lend(listed);
         self.back = spot;
         let checked = self.check(listed);
         let checked = self.unless_closed(part, checked);
@@ -413,7 +392,7 @@ impl Walk {
         if header.kind == FrameKind::Block {
             return self.keep_of_block(&header);
         }
-        let stored = self.kept().ok_or(Error::Poisoned)?.keep(frame);
+        let stored = self.source(part).keep(frame);
         if header.flags & FLAG_CHUNKS != 0 {
             let gathered = self.unless_closed(part, opened.gather(&header, &stored));
             return Ok(Record::new(&header, Payload::owned(gathered?)));

@@ -5,6 +5,7 @@ pub(crate) mod bit_flips;
 pub(crate) mod broken_off;
 pub(crate) mod damaged_blocks;
 pub(crate) mod damaged_ranges;
+pub(crate) mod every_byte;
 pub(crate) mod full_segments;
 pub(crate) mod harmed;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
