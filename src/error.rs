@@ -99,6 +99,11 @@ pub enum Error {
     /// Bytes of the store are damaged. Only the named place is affected. The caller should
     /// run `verify`, and restore from a copy what it needs. Other runs stay readable.
     Corrupt(Corruption),
+    /// The store cannot be opened for writing, because bytes that everything else depends on are
+    /// damaged: the static header, both superblocks, the manifest, or the log below what was
+    /// durable. The file was not changed. The caller should run `salvage`, which writes what can be
+    /// read into a new store. If the manifest is whole, a [`Reader`](crate::Reader) still opens it.
+    Damaged(Corruption),
     /// An earlier write or sync failed, so the store accepts nothing more: after a failed sync it
     /// is unknown what reached the disk. Reads still work. The caller should close and reopen the
     /// store, which recovers everything that was acknowledged.
@@ -350,6 +355,10 @@ impl Error {
         Self::Corrupt(Corruption::new(place, damage))
     }
 
+    pub(crate) fn damaged(place: Place, damage: Damage) -> Self {
+        Self::Damaged(Corruption::new(place, damage))
+    }
+
     /// Damage with the run and the record that are affected, where it does not say them itself.
     #[cold]
     pub(crate) fn naming(self, agent: &AgentId, run: &RunId, seq: Option<Seq>) -> Self {
@@ -374,6 +383,9 @@ impl Error {
             }
             Self::Truncated { len, expected } => {
                 write!(f, "the file has {len} of at least {expected} bytes; restore it from a copy")
+            }
+            Self::Damaged(corruption) => {
+                write!(f, "{corruption}; the file was not changed, run salvage")
             }
             Self::UnsupportedVersion { found, supported } => write!(
                 f,

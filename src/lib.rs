@@ -166,7 +166,7 @@ pub use engine::storage::disk::IoCounters;
 pub use engine::values::new_record::NewRecord;
 pub use engine::values::pages::{Adopted, Cursor, Deleted, Erased, HeldRun, RunPage};
 pub use engine::values::query::RunQuery;
-pub use engine::values::report::{Closed, IndexRecovery, RecoveryReport, TornTail};
+pub use engine::values::report::{Closed, IndexRecovery, RecoveryReport};
 pub use engine::values::summary::RunSummary;
 pub use engine::values::usage::{AgentUsage, Taken, Usage};
 pub use engine::values::{Allow, Metadata, Outcome, RunMetadata, RunOutcome};
@@ -185,7 +185,7 @@ pub use types::{
 /// its background work.
 pub mod env {
     pub use crate::engine::setup::environment::{
-        BootId, Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,
+        Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,
     };
 }
 

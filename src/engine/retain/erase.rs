@@ -52,12 +52,6 @@ impl Erasing {
     }
 }
 
-/// Whether a segment may have bytes of any run: behind its end, where a crash left them, or because
-/// it was retired before the store was opened.
-fn has_more(segment: &Segment) -> bool {
-    segment.sealed().is_none_or(|sealed| sealed.seal > sealed.end)
-}
-
 impl Retainer {
     /// Deletes a run, and moves everything else out of the segments with bytes of it, until the
     /// file has none. Returns its payload bytes, and the number of extents with readers. For a run
@@ -122,7 +116,7 @@ impl Retainer {
             }
         }
         self.checkpoints.cover_seals()?;
-        let (remains, is_known) = self.remains(erasing)?;
+        let remains = self.remains(erasing)?;
         let pass = |compacting: &mut Compacting| -> Result<Vec<_>> {
             let left = self.vacate_all(compacting, &remains)?;
             // One in which nothing lives was not vacated.
@@ -148,9 +142,10 @@ impl Retainer {
         let mut pinned = 0;
         // Also those of an earlier erasure.
         for segment in &retired {
-            pinned += u64::from(has_more(segment) || erasing.is_in(segment)?);
+            // One that was retired before the opening may have bytes of any run.
+            pinned += u64::from(segment.sealed().is_none() || erasing.is_in(segment)?);
         }
-        Ok((is_known || pinned > 0, pinned))
+        Ok((!remains.is_empty() || pinned > 0, pinned))
     }
 
     /// Moves everything that lives out of these segments. Returns those that stay because they are
@@ -179,22 +174,19 @@ impl Retainer {
         Ok(left)
     }
 
-    /// The segments that may have bytes of the erased run or document, and whether one of them
-    /// knows its name.
-    fn remains(&self, erasing: &Erasing) -> Result<(Vec<SegmentId>, bool)> {
+    /// The segments with bytes of the erased run or document.
+    fn remains(&self, erasing: &Erasing) -> Result<Vec<SegmentId>> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
-        let (mut remains, mut is_known) = (Vec::new(), false);
+        let mut remains = Vec::new();
         for segment in catalog.segments() {
             if self.log.due.is_stopping() {
                 return Err(Error::Closed);
             }
-            let is_in = erasing.is_in(segment)?;
-            if is_in || has_more(segment) {
+            if erasing.is_in(segment)? {
                 remains.push(segment.id());
             }
-            is_known |= is_in;
         }
-        Ok((remains, is_known))
+        Ok(remains)
     }
 
     /// Moves everything that lives out of a segment. Returns why it stays: it is damaged, or the

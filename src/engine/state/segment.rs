@@ -15,7 +15,7 @@ use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::mmap_read::Room;
 use crate::engine::storage::{Region, prefetch};
-use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
+use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::frames::frame::FRAME_HEADER_LEN;
 use crate::format::map::manifest::{Change, SealedAt};
@@ -291,11 +291,6 @@ impl Segment {
         if header.key == self.key { Ok(header) } else { Err(odd(Damage::Misplaced)) }
     }
 
-    /// Whether the segment's own header is there and whole.
-    pub(crate) fn has_header(&self) -> Result<bool> {
-        Ok(unless_damaged(self.header())?.is_some())
-    }
-
     /// The header of the frame at `offset`, checked.
     pub(crate) fn read_header(&self, offset: u32) -> Result<FrameHeader> {
         let bytes = self.read(offset, FRAME_HEADER_LEN)?;
@@ -468,6 +463,12 @@ impl Segment {
     /// All bytes of the extent up to [`Segment::bytes_end`], with zeros behind the end of the file.
     pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
         self.read_up_to(self.bytes_end())
+    }
+
+    /// A copy of the whole extent, which may be written back.
+    pub(crate) fn read_unsealed(&self) -> Result<Vec<u8>> {
+        let len = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
+        self.disk.read_data(self.at, len, self.at + self.data_end() as u64)
     }
 
     /// The first bytes of the extent, with zeros behind the end of the file.

@@ -87,6 +87,18 @@ impl Log {
         reserved
     }
 
+    /// A segment with space and a header, of which the manifest does not know yet.
+    pub(crate) fn prepare_segment(
+        &self,
+        id: SegmentId,
+        next: (RunNo, Lsn),
+    ) -> Result<Arc<Segment>> {
+        let mut allocator = self.space.allocator.lock();
+        let extents = self.space.prepare_extents(&mut allocator, 1)?;
+        let extent = extents.first().copied().ok_or(Error::Poisoned)?;
+        self.new_segment(extent, (id, Purpose::Log), next)
+    }
+
     /// A segment in a prepared extent, with its header written to the file.
     fn new_segment(
         &self,

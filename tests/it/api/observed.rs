@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment, Step};
+use runlog::env::{Environment, Step};
 use runlog::storage::{Storage, TailWindow};
 use runlog::{
     Activity, Compression, Error, IoAction, Options, Outcome, RunLog, TailWriter, Timestamp,
@@ -81,10 +81,8 @@ impl Storage for Synced {
 }
 
 fn options(clock: &SimClock, told: &Arc<Told>) -> Options {
-    let environment = Environment::system()
-        .clock(Arc::new(clock.clone()))
-        .entropy(Arc::new(SimEntropy::new(7)))
-        .boot_id(Some(BootId([1; 16])));
+    let environment =
+        Environment::system().clock(Arc::new(clock.clone())).entropy(Arc::new(SimEntropy::new(7)));
     let told: Arc<Told> = Arc::clone(told);
     let options = Options::new().extent_size(64 << 10).background(false).observer(told);
     options.environment(environment).tail_writer(TailWriter::Pwrite)

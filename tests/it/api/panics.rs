@@ -174,7 +174,7 @@ fn an_observer_that_panics_changes_nothing() {
         let image = MemoryStorage::from_bytes(storage.to_bytes());
         drop(run);
         log.close().unwrap();
-        let options = options.environment(Environment::system().boot_id(None));
+        let options = options.environment(Environment::system());
         let again = options.open_storage(Arc::new(image)).unwrap();
         assert!(again.recovery_report().is_clean(), "{:?}", again.recovery_report());
         assert_eq!(again.trace("run").unwrap().count(), 60);
