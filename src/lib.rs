@@ -202,7 +202,7 @@ pub mod retention {
 
 /// The parts of [`SalvageReport`].
 pub mod salvaged {
-    pub use crate::engine::salvage::report::{Doubt, Missing};
+    pub use crate::engine::salvage::report::{Caveat, Missing};
 }
 
 #[cfg(feature = "unstable-internals")]

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use runlog::salvaged::{Doubt, Missing};
+use runlog::salvaged::{Caveat, Missing};
 use runlog::{Corruption, SalvageReport};
 use serde::Serialize;
 
@@ -21,9 +21,9 @@ enum Event<'a> {
         #[serde(flatten)]
         problem: &'a Corruption,
     },
-    Doubt {
+    Caveat {
         message: String,
-        doubt: &'a Doubt,
+        caveat: &'a Caveat,
     },
     Missing {
         message: String,
@@ -39,7 +39,7 @@ enum Event<'a> {
         segments: u64,
         has_manifest: bool,
         missing: usize,
-        doubts: usize,
+        caveats: usize,
     },
     /// The new store is in the place of the damaged one, which has another name now.
     Replaced {
@@ -84,8 +84,8 @@ fn objects(report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
     for problem in &report.damaged {
         out.object(&Event::Damage { message: problem.to_string(), problem })?;
     }
-    for doubt in &report.doubts {
-        out.object(&Event::Doubt { message: doubt.to_string(), doubt })?;
+    for caveat in &report.caveats {
+        out.object(&Event::Caveat { message: caveat.to_string(), caveat })?;
     }
     for missing in &report.missing {
         out.object(&Event::Missing { message: missing.to_string(), missing })?;
@@ -100,7 +100,7 @@ fn objects(report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
         segments: report.segments,
         has_manifest: report.has_manifest,
         missing: report.missing.len(),
-        doubts: report.doubts.len(),
+        caveats: report.caveats.len(),
     })?;
     Ok(())
 }
@@ -109,8 +109,8 @@ fn lines(new: &Path, report: &SalvageReport, out: &mut Output) -> Result<(), Fai
     for problem in &report.damaged {
         out.line(format!("damage: {problem}"))?;
     }
-    for doubt in &report.doubts {
-        out.line(format!("in doubt: {doubt}"))?;
+    for caveat in &report.caveats {
+        out.line(format!("in doubt: {caveat}"))?;
     }
     for missing in &report.missing {
         out.line(format!("missing: {missing}"))?;

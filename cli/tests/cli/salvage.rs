@@ -93,7 +93,7 @@ fn as_json_each_finding_is_an_object_and_the_sum_is_the_last() {
     assert_eq!(records["missing"]["records"]["run"], "done");
     assert_eq!(records["missing"]["records"]["first"], 2);
     assert_eq!(records["missing"]["records"]["count"], 1);
-    assert!(events.iter().any(|event| event["doubt"] == "no_manifest"), "{ran:?}");
+    assert!(events.iter().any(|event| event["caveat"] == "no_manifest"), "{ran:?}");
     let summary = events.last().expect("the sum");
     assert_eq!((&summary["event"], &summary["runs"]), (&"summary".into(), &2.into()));
     assert_eq!((&summary["records"], &summary["missing"]), (&5.into(), &1.into()));

@@ -26,7 +26,7 @@ use crate::engine::open::create::write_store;
 use crate::engine::salvage::kept::Kept;
 use crate::engine::salvage::locate::{Located, locate};
 use crate::engine::salvage::new_store::NewStore;
-use crate::engine::salvage::report::{Doubt, Missing, SalvageReport};
+use crate::engine::salvage::report::{Caveat, Missing, SalvageReport};
 use crate::engine::salvage::scan::scan;
 use crate::engine::salvage::skip_unreadable::SkipUnreadable;
 use crate::engine::setup::options::{Compaction, Options};
@@ -126,13 +126,13 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
     // After the last read, because a page may fail at the second read.
     let lost = scan.lost_bytes(&located);
     if !located.has_manifest {
-        report.doubts.push(Doubt::NoManifest);
+        report.caveats.push(Caveat::NoManifest);
     }
     if scan.lost_evictions || !lost.is_empty() {
-        report.doubts.push(Doubt::Deletions);
+        report.caveats.push(Caveat::Deletions);
     }
     if scan.left_out > 0 {
-        report.doubts.push(Doubt::Unfinished { frames: scan.left_out });
+        report.caveats.push(Caveat::Unfinished { frames: scan.left_out });
     }
     let lost = lost.into_iter();
     let lost = lost.map(|at| Missing::Bytes { offset: at.start, len: at.end - at.start });

@@ -32,7 +32,7 @@ pub struct SalvageReport {
     /// What could not be read.
     pub missing: Vec<Missing>,
     /// What cannot be known.
-    pub doubts: Vec<Doubt>,
+    pub caveats: Vec<Caveat>,
     /// Damage of what is in front of the segments.
     pub damaged: Vec<Corruption>,
 }
@@ -147,7 +147,7 @@ fn records(first: Seq, count: u64) -> String {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum Doubt {
+pub enum Caveat {
     /// The manifest is lost, so segments are found by their headers. One without a header is
     /// missing. Those that were retired count like all others: a deleted run comes back if the
     /// record of its deletion was in a segment that is gone.
@@ -162,7 +162,7 @@ pub enum Doubt {
     },
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for Caveat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoManifest => f.write_str(

@@ -379,7 +379,7 @@ fn a_segment_that_power_loss_ended_earlier_takes_the_place_of_that_of_the_copy()
             (0..80).for_each(|number| {
                 drop(log.writer("run").unwrap().append(&[100 + number; 900]).unwrap());
             });
-            log.sync().unwrap();
+            log.checkpoint().unwrap();
             let copy = SimDisk::from_image(copy.image());
             let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
             let found = ReaderOptions::new().open_storage(on(copy.image())).unwrap();

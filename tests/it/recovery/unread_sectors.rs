@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
-use runlog::salvaged::{Doubt, Missing};
+use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Compaction, Error, IoAction, NewRecord, Options, Outcome, Reader, ReaderOptions, RunQuery,
@@ -131,10 +131,13 @@ fn salvage_reads_around_any_page_that_cannot_be_read() {
                 _ => false,
             };
             assert!(report.missing.iter().any(is_told), "{bad:?}: {report:?}");
-            assert!(report.doubts.contains(&Doubt::Deletions), "{bad:?}: {report:?}");
+            assert!(report.caveats.contains(&Caveat::Deletions), "{bad:?}: {report:?}");
         }
         if bad.start >= EXTENTS_AT {
-            assert!(report.has_manifest && !report.doubts.contains(&Doubt::NoManifest), "{bad:?}");
+            assert!(
+                report.has_manifest && !report.caveats.contains(&Caveat::NoManifest),
+                "{bad:?}"
+            );
         }
     }
     let nothing = with_bad(&image, &(0..image.len() as u64));

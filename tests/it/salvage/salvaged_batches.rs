@@ -6,7 +6,7 @@ use std::sync::Arc;
 use runlog::env::{BootId, Environment, Step};
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FLAG_DOCUMENT;
-use runlog::salvaged::{Doubt, Missing};
+use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Batch, Durability, Metadata, NewRecord, Options, ReaderOptions, RunLog, SalvageReport,
@@ -39,7 +39,7 @@ fn salvaged(image: &[u8], key: &str) -> (SalvageReport, Option<Vec<u8>>) {
 }
 
 fn has_lost_deletions(report: &SalvageReport) -> bool {
-    report.doubts.contains(&Doubt::Deletions)
+    report.caveats.contains(&Caveat::Deletions)
 }
 
 fn put(log: &RunLog, key: &str, value: &[u8]) {
@@ -185,8 +185,8 @@ fn a_deletion_that_was_left_out_with_a_torn_document_is_in_doubt() {
         let (report, found) = salvaged(&image, key);
         assert_eq!(found, Some(b"durable".to_vec()), "{key}, {report:?}");
         assert!(has_lost_deletions(&report), "{report:?}");
-        let said: Vec<String> = report.doubts.iter().map(ToString::to_string).collect();
-        assert!(said.iter().any(|doubt| doubt.contains("are not whole")), "{said:?}");
+        let said: Vec<String> = report.caveats.iter().map(ToString::to_string).collect();
+        assert!(said.iter().any(|caveat| caveat.contains("are not whole")), "{said:?}");
     }
 }
 

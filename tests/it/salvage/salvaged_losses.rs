@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runlog::format::EXTENTS_AT;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::salvaged::{Doubt, Missing};
+use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{SalvageReport, salvage_storage};
 
@@ -40,7 +40,7 @@ fn is_reported(report: &SalvageReport, place: usize) -> bool {
         Missing::Bytes { offset, len } => *offset <= first && first < offset + len,
         _ => false,
     };
-    report.missing.iter().any(is_it) && report.doubts.contains(&Doubt::Deletions)
+    report.missing.iter().any(is_it) && report.caveats.contains(&Caveat::Deletions)
 }
 
 fn records(out: Arc<MemoryStorage>) -> usize {

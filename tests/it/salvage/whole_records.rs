@@ -15,7 +15,7 @@ use runlog::format::frames::frame::{
 };
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
-use runlog::salvaged::{Doubt, Missing};
+use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Compaction, Compression, ContentType, Durability, Error, Metadata, NewRecord, Options,
@@ -380,7 +380,8 @@ fn check(seed: u64, before: &[u8], how: Harm) {
             renamed.insert(name, (agent.to_string(), run.to_string()));
         }
     }
-    let is_unfinished = report.doubts.iter().any(|doubt| matches!(doubt, Doubt::Unfinished { .. }));
+    let is_unfinished =
+        report.caveats.iter().any(|caveat| matches!(caveat, Caveat::Unfinished { .. }));
     let mut known: BTreeSet<(String, String)> = BTreeSet::new();
     for (name, records) in places.whole(before, &after, &all, !report.has_manifest) {
         let name = renamed.get(&name).cloned().unwrap_or(name);
@@ -404,7 +405,7 @@ fn check(seed: u64, before: &[u8], how: Harm) {
         }
         known.insert(name);
     }
-    let in_doubt = report.doubts.contains(&Doubt::Deletions);
+    let in_doubt = report.caveats.contains(&Caveat::Deletions);
     for (name, (.., records)) in &found.runs {
         let is_known = all.runs.contains_key(name) || known.contains(name);
         assert!(is_known || in_doubt, "{name:?} came back, {told}");
@@ -438,7 +439,7 @@ fn a_sound_store_comes_out_as_it_was() {
         let image = store(seed);
         let (report, out) = salvage(image.clone()).unwrap();
         assert!(report.is_complete() && report.has_manifest, "seed {seed}: {report:?}");
-        assert!(report.doubts.is_empty() && report.damaged.is_empty(), "seed {seed}: {report:?}");
+        assert!(report.caveats.is_empty() && report.damaged.is_empty(), "seed {seed}: {report:?}");
         assert!(answers(&out) == answers(&image), "seed {seed}");
     }
 }
@@ -523,7 +524,7 @@ fn a_deleted_run_stays_deleted_while_anything_tells_of_its_deletion() {
     let at = image.windows(item.len()).position(|part| part == item).unwrap();
     image[at] ^= 1;
     let (report, out) = salvage(image).unwrap();
-    assert!(report.doubts.contains(&Doubt::Deletions), "{report:?}");
+    assert!(report.caveats.contains(&Caveat::Deletions), "{report:?}");
     assert_eq!((report.runs, report.deleted, report.receipts), (2, 0, 0), "{report:?}");
     assert!(answers(&out).runs.keys().any(|(_, run)| run == "deleted"));
 }
@@ -587,7 +588,7 @@ fn without_a_manifest_a_record_of_a_compaction_and_of_its_victim_comes_out_once(
     }
     assert!(victims > 1, "{victims}");
     let (report, out) = salvage(image).unwrap();
-    assert!(report.is_complete() && report.doubts.contains(&Doubt::NoManifest), "{report:?}");
+    assert!(report.is_complete() && report.caveats.contains(&Caveat::NoManifest), "{report:?}");
     assert!(answers(&out) == all, "{report:?}");
 }
 
