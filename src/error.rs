@@ -88,9 +88,22 @@ pub enum Error {
         /// Who holds it, as far as the file tells.
         owner: Option<Owner>,
     },
+    /// This process has closed the store, and still holds views of the file, which keep its lock.
+    /// The caller should drop the records, payloads and traces of that store, and try again.
+    Locked {
+        /// The path of the store.
+        path: PathBuf,
+        /// How many views live; see [`RunLog::close`](crate::RunLog::close).
+        live_views: usize,
+    },
     /// Bytes of the store are damaged. Only the named place is affected. The caller should
     /// run `verify`, and restore from a copy what it needs. Other runs stay readable.
     Corrupt(Corruption),
+    /// The store cannot be opened for writing, because bytes that everything else depends on are
+    /// damaged: the static header, both superblocks, the manifest, or the log below what was
+    /// durable. The file was not changed. The caller should run `salvage`, which writes what can be
+    /// read into a new store. If the manifest is whole, a [`Reader`](crate::Reader) still opens it.
+    Damaged(Corruption),
     /// An earlier write or sync failed, so the store accepts nothing more: after a failed sync it
     /// is unknown what reached the disk. Reads still work. The caller should close and reopen the
     /// store, which recovers everything that was acknowledged.
@@ -281,8 +294,6 @@ pub enum IoAction {
     Randomness,
     /// Starting a thread.
     Thread,
-    /// Releasing the file.
-    Close,
 }
 
 impl fmt::Display for IoAction {
@@ -298,7 +309,6 @@ impl fmt::Display for IoAction {
             Self::Sync => f.write_str("sync the store"),
             Self::Randomness => f.write_str("get random bytes"),
             Self::Thread => f.write_str("start the background thread"),
-            Self::Close => f.write_str("release the store"),
         }
     }
 }
@@ -338,6 +348,10 @@ impl Error {
         Self::Corrupt(Corruption::new(place, damage))
     }
 
+    pub(crate) fn damaged(place: Place, damage: Damage) -> Self {
+        Self::Damaged(Corruption::new(place, damage))
+    }
+
     /// Damage with the run and the record that are affected, where it does not say them itself.
     #[cold]
     pub(crate) fn naming(self, agent: &AgentId, run: &RunId, seq: Option<Seq>) -> Self {
@@ -362,6 +376,9 @@ impl Error {
             }
             Self::Truncated { len, expected } => {
                 write!(f, "the file has {len} of at least {expected} bytes; restore it from a copy")
+            }
+            Self::Damaged(corruption) => {
+                write!(f, "{corruption}; the file was not changed, run salvage")
             }
             Self::UnsupportedVersion { found, supported } => write!(
                 f,
@@ -420,6 +437,11 @@ impl fmt::Display for Error {
                     Some(owner) => write!(f, " by {owner} since {:.0}", owner.since),
                     None => f.write_str(" elsewhere"),
                 }
+            }
+            Self::Locked { path, live_views } => {
+                let (path, few) = (path.display(), if *live_views == 1 { "" } else { "s" });
+                write!(f, "{live_views} view{few} of this process still hold the closed store ")?;
+                write!(f, "{path}; drop its records, payloads and traces")
             }
             Self::Corrupt(corruption) => corruption.fmt(f),
             Self::Poisoned => f.write_str(

@@ -15,7 +15,7 @@ fn main() -> std::io::Result<()> {
     let part = |at: u64, len: usize| file[at as usize..at as usize + len].to_vec();
     let pages = [
         part(0, 84),
-        part(SUPERBLOCK_AT, 180),
+        part(SUPERBLOCK_AT, 156),
         part(OWNER_AT, 284),
         part(MANIFEST_AT, 64),
         part(EXTENTS_AT, 64),

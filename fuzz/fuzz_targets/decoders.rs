@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         1 => {
-            if let Ok(block) = Superblock::decode(&checked(176)) {
+            if let Ok(block) = Superblock::decode(&checked(152)) {
                 assert_eq!(Superblock::decode(&block.encode()), Ok(block));
             }
         }

@@ -38,7 +38,7 @@ pub fn repair_frame(header: &mut [u8], salt: u64) {
 pub fn repair_file(bytes: &mut [u8]) {
     repair(bytes, 0, 80);
     for slot in 0..2 {
-        repair(bytes, SUPERBLOCK_AT as usize + slot * PAGE, 176);
+        repair(bytes, SUPERBLOCK_AT as usize + slot * PAGE, 152);
     }
     repair(bytes, OWNER_AT as usize, 280);
     for area in 0..2 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runlog::env::{BootId, Clock, Entropy, Environment};
+use runlog::env::{Clock, Entropy, Environment};
 use runlog::{Options, ReaderOptions, Timestamp};
 
 #[derive(Debug, Default)]
@@ -29,7 +29,6 @@ fn environment() -> Environment {
     Environment::system()
         .clock(Arc::new(Counter::default()))
         .entropy(Arc::new(Counter::default()))
-        .boot_id(Some(BootId([7; 16])))
 }
 
 /// The same for a process that only reads.

@@ -41,7 +41,15 @@ impl Error {
 
     /// Whether stored bytes are damaged.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt(_) | Self::Truncated { .. } | Self::CopyDamaged { .. })
+        matches!(
+            self,
+            Self::Corrupt(_) | Self::Damaged(_) | Self::Truncated { .. } | Self::CopyDamaged { .. }
+        )
+    }
+
+    /// Whether the store needs `salvage` before it can be opened for writing.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self, Self::Damaged(_))
     }
 
     /// Whether what is at the path is no store: another file, a folder, a link, a device.
@@ -49,9 +57,10 @@ impl Error {
         matches!(self, Self::NotAStore { .. } | Self::NotRegularFile { .. })
     }
 
-    /// Whether another process or handle has the store open for writing.
+    /// Whether another process or handle has the store open for writing, or views of this process
+    /// still hold the closed store.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy { .. })
+        matches!(self, Self::Busy { .. } | Self::Locked { .. })
     }
 
     /// Whether the file was written by a newer version of this program.
@@ -180,12 +189,13 @@ mod tests {
     /// The questions to which an error answers yes.
     fn answers(error: &Error) -> Vec<&'static str> {
         type Question = fn(&Error) -> bool;
-        let questions: [(&str, Question); 28] = [
+        let questions: [(&str, Question); 29] = [
             ("io", Error::is_io),
             ("permission_denied", Error::is_permission_denied),
             ("out_of_memory", Error::is_out_of_memory),
             ("disk_full", Error::is_disk_full),
             ("corruption", Error::is_corruption),
+            ("damaged", Error::is_damaged),
             ("not_a_store", Error::is_not_a_store),
             ("busy", Error::is_busy),
             ("newer_format", Error::is_newer_format),
@@ -245,11 +255,13 @@ mod tests {
             (Error::UnsupportedFeatures { unknown: 1 }, &["newer_format", "unsupported"]),
             (Error::NeedsFeature { feature: "zstd" }, &["unsupported"]),
             (Error::Busy { path: path(), owner: None }, &["busy"]),
+            (Error::Locked { path: path(), live_views: 1 }, &["busy"]),
             (Error::Corrupt(Corruption::new(Place::Header, damage)), &["corruption"]),
             (
                 Error::CopyDamaged { damage: Corruption::new(Place::Header, damage) },
                 &["corruption"],
             ),
+            (Error::Damaged(Corruption::new(Place::Header, damage)), &["corruption", "damaged"]),
             (Error::Poisoned, &["poisoned"]),
             (Error::Closed, &["closed"]),
             (Error::Exhausted { what: "segments" }, &["exhausted"]),

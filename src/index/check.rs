@@ -18,7 +18,7 @@ use super::tables::key;
 use super::tables::key::Table;
 use super::value;
 use crate::format::codec::Decoded;
-use crate::types::{AgentId, RunNo, SegmentId};
+use crate::types::{AgentId, RunNo};
 
 /// One difference between the index and the directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,21 +80,6 @@ pub(crate) fn check(
     }
     check.agents();
     Ok(check.expected.runs)
-}
-
-/// Whether a run has a span in a segment like this.
-pub(crate) fn has_span(
-    snapshot: &IndexSnapshot,
-    is_wanted: impl Fn(RunNo, SegmentId) -> bool,
-) -> Result<bool, IndexError> {
-    let mut found = false;
-    let Some(spans) = snapshot.table(Table::Spans) else { return Ok(false) };
-    spans.each(|key, _| {
-        let (run_no, segment) = key::read_span_key(key)?;
-        found |= is_wanted(run_no, segment);
-        Ok(())
-    })?;
-    Ok(found)
 }
 
 /// The tables that have one entry for each run.

@@ -104,14 +104,13 @@ impl Patient<'_> {
         } else if found.clean {
             report.add(check, Severity::Ok, "the store opens, and was closed properly");
         } else {
-            let why = if found.same_boot { "its writer died" } else { "its machine went down" };
-            let message = format!("the store was not closed: {why}, or was killed");
+            let message = "the store was not closed: its writer died, or its machine went down";
             let advice = "nothing to do: the next process that opens it for writing recovers it";
             report.add(check, Severity::Note, message).advise(advice);
         }
-        if let Some(torn) = found.torn.first().filter(|_| !has_writer) {
+        if let Some(torn) = found.torn.filter(|_| !has_writer) {
             let message =
-                format!("a crash cut the log off at {}; what is behind was never durable", torn.at);
+                format!("a crash cut the log off at {torn}; what is behind was never durable");
             report.add((Area::Store, "torn"), Severity::Note, message);
         }
     }

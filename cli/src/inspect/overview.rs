@@ -4,9 +4,7 @@ use std::path::Path;
 
 use runlog::format::Directory;
 use runlog::format::map::manifest::Use;
-use runlog::format::map::superblock::{
-    FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED, Superblock,
-};
+use runlog::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, Superblock};
 use runlog::{AgentId, Damage, LogPosition, RunId, RunNo, RunStatus, Timestamp};
 use serde::Serialize;
 
@@ -221,12 +219,7 @@ fn front_objects(front: &Front, out: &mut Output) -> Result<(), Failure> {
 }
 
 fn flags_of(block: &Superblock) -> Vec<&'static str> {
-    let named = [
-        (FLAG_CLEAN, "clean"),
-        (FLAG_INDEX_OPENING, "index_opening"),
-        (FLAG_SALVAGED, "salvaged"),
-        (FLAG_COPY, "copy"),
-    ];
+    let named = [(FLAG_CLEAN, "clean"), (FLAG_INDEX_OPENING, "index_opening"), (FLAG_COPY, "copy")];
     let set = named.iter().filter(|(flag, _)| block.flags & flag != 0);
     set.map(|(_, name)| *name).collect()
 }

@@ -25,7 +25,7 @@ use crate::engine::write::Log;
 use crate::error::{Damage, Result};
 use crate::format::map::manifest::{Change, Use};
 use crate::format::map::superblock::FLAG_INDEX_OPENING;
-use crate::index::{IndexError, IndexIdentity, IndexSnapshot, IndexStore, SegmentChange, has_span};
+use crate::index::{IndexError, IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
 use crate::types::{ExtentNo, RunNo, SegmentId};
 
 /// How many segments are applied in one transaction of the index.
@@ -71,7 +71,7 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(log: &Arc<Log>, slot: IndexSlot) -> Self {
-        Self { log: Arc::clone(log), index: Ranked::new(Rank::Index, slot) }
+        Self { log: Arc::clone(log), index: Ranked::of(&log.disk, Rank::Index, slot) }
     }
 
     /// Opens the index of the file. If it cannot be trusted, it is dropped.
@@ -84,16 +84,6 @@ impl Checkpoints {
             None => self.drop_index(slot)?,
         }
         allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)
-    }
-
-    /// Opens the index of the file, or drops it, and answers whether it was dropped.
-    pub(crate) fn settle_index(&self) -> Result<bool> {
-        let mut slot = self.index.lock();
-        if !matches!(*slot, IndexSlot::Stored) {
-            return Ok(false);
-        }
-        self.open_index(&mut slot)?;
-        Ok(slot.host().is_none())
     }
 
     fn try_open_index(&self) -> Option<(IndexStore, RedbBackend)> {
@@ -119,22 +109,10 @@ impl Checkpoints {
     /// An error if the segments that it was built from have other directories now.
     fn keeps_up(&self, index: &IndexSnapshot) -> Result<bool> {
         let applied = index.applied();
-        let (catalog, unapplied, tail, deleted) = {
+        let (catalog, unapplied, tail) = {
             let state = self.log.state.lock();
-            let deleted = state.has_lost_deletions.then(|| Arc::clone(&state.deleted));
-            (Arc::clone(&state.catalog), state.unapplied.clone(), state.tail.segment.id(), deleted)
+            (Arc::clone(&state.catalog), state.unapplied.clone(), state.tail.segment.id())
         };
-        // It has a run of which a lost frame said that it was deleted, if its segments are gone.
-        if let Some(deleted) = deleted {
-            let is_gone = |run_no: RunNo, segment| {
-                catalog.segment(segment).is_none()
-                    && unapplied.iter().all(|one| one.id() != segment)
-                    && !deleted.contains(&run_no)
-            };
-            if has_span(index, is_gone)? {
-                return Ok(false);
-            }
-        }
         // An index that leads the log was not built from it.
         if applied.log.is_some_and(|applied| applied >= tail) {
             return Ok(false);
@@ -205,7 +183,7 @@ impl Checkpoints {
     /// Makes everything durable, and brings the catalog up to the last full segment. The caller may
     /// hold the lock on compaction.
     pub(crate) fn cover_seals(&self) -> Result<()> {
-        self.log.sync_under_locks()?;
+        self.log.sync_all()?;
         self.log.note_seals()?;
         self.checkpoint()
     }

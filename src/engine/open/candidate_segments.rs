@@ -21,8 +21,6 @@ pub(crate) struct Homes {
     /// All segments of the log, the last one first, and their headers.
     log: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
     outputs: Vec<(Arc<Segment>, Asked<SegmentHeader>)>,
-    /// Whether all unsealed segments are younger than the sealed ones, and than all outputs.
-    in_order: bool,
 }
 
 /// A value from a header once it was read; the inner option is `None` if the header is damaged.
@@ -33,7 +31,6 @@ impl Homes {
     pub(crate) fn new<'a>(
         catalog: &'a Catalog,
         unsealed: impl DoubleEndedIterator<Item = &'a Arc<Segment>>,
-        in_order: bool,
     ) -> Self {
         let (outputs, sealed): (Vec<_>, Vec<_>) =
             catalog.segments().iter().rev().partition(|segment| segment.is_output());
@@ -42,14 +39,13 @@ impl Homes {
             log: log.collect(),
             sealed: sealed.into_iter().map(|one| (Arc::clone(one), None)).collect(),
             outputs: outputs.into_iter().map(|one| (Arc::clone(one), None)).collect(),
-            in_order,
         }
     }
 
     /// The row of a run in the sealed segments. No segment may evict the run. `begins` tells
     /// whether an unsealed segment has its beginning.
     pub(crate) fn row(&mut self, run_no: RunNo, begins: bool) -> Result<Option<RunRow>> {
-        if begins && self.in_order {
+        if begins {
             return Ok(None);
         }
         let segments = self.of(run_no);
@@ -69,7 +65,7 @@ impl Homes {
                 let at = segment.sealed()?.seal;
                 Some(segment.read_header(at).ok()?.lsn)
             });
-            if self.in_order && seal.is_some_and(|seal| Some(seal) < begins) {
+            if seal.is_some_and(|seal| Some(seal) < begins) {
                 break;
             }
             segments.push(Arc::clone(segment));

@@ -50,9 +50,7 @@ pub(crate) fn write_store(storage: &dyn Storage, options: &Options) -> Result<()
         next_segment: SegmentId(2),
         next_run_no: RunNo(1),
         next_lsn: Lsn(1),
-        boot_id: environment.boot(),
         flags: FLAG_CLEAN,
-        salvage: 0,
         dead: 0,
     };
     for epoch in [Epoch(0), Epoch(1)] {

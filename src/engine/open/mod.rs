@@ -1,21 +1,22 @@
-//! Recovery: opening a store and putting it in order.
+//! Recovery: opening a store after whatever a crash left, in five steps (section 20 of FORMAT.md).
 //!
-//! R0 superblock, R1 manifest ([`front_matter`], [`salvage`]); R2 floor, R3 sealed segments, R4
-//! unsealed ones ([`replay`], by the table in [`decide`]); R5 torn tails are closed, never
-//! overwritten; R6 whether the index can be trusted; R7 everything becomes durable and a new epoch
-//! begins, before the first acknowledgement.
+//! 0. Read everything: superblocks and manifest ([`front_matter`]), unsealed segments ([`replay`]).
+//!    Damage that the table in [`decide`] refuses returns an error here, before any write. Then the
+//!    floor becomes durable in a superblock, if no frame that counts states it.
+//! 1. Segments behind the end of the log are retired.
+//! 2. What counts above the floor is written again, and a torn segment gets its SEAL frame.
+//! 3. The manifest learns of the sealed segments, and of the segment in which the log goes on.
+//! 4. A superblock begins the new epoch.
 //!
-//! It maintains I3, I6 and I9 (ARCHITECTURE.md).
+//! Steps 1 to 4 are in [`finish`]. Each ends with a sync, and the first acknowledgement follows the
+//! last. Recovery maintains I3, I6 and I9 (ARCHITECTURE.md).
 
 pub(crate) mod candidate_segments;
 pub(crate) mod create;
-mod cut;
 mod decide;
 pub(crate) mod finish;
 pub(crate) mod front_matter;
-mod page_cache;
 pub(crate) mod replay;
-pub(crate) mod salvage;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -25,9 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
 use crate::engine::open::finish::finish;
-use crate::engine::open::front_matter::{Access, Base, read_base};
-use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
-use crate::engine::open::salvage::drop_index;
+use crate::engine::open::front_matter::{Base, read_base};
+use crate::engine::open::replay::{RecoveredLog, recover_log};
 use crate::engine::setup::Setup;
 use crate::engine::setup::due::Due;
 use crate::engine::setup::health::Monitor;
@@ -39,18 +39,18 @@ use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::evictions::{evictions, has_evictions};
+use crate::engine::state::evictions::evictions;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::state::tail::Tail;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
-use crate::error::{Error, Place, Result, unless_damaged};
+use crate::error::{Error, Result, unless_damaged};
 use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
-use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, FLAG_INDEX_OPENING, FLAG_SALVAGED};
+use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
 use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
@@ -67,13 +67,12 @@ impl Known {
         self.sealed.iter().rev().find(|segment| segment.purpose() == purpose)
     }
 
-    /// R2, as far as superblocks and SEAL records state it.
-    pub(crate) fn floor(&self, base: &Base) -> Floor {
+    /// The floor as far as superblocks and SEAL records state it.
+    pub(crate) fn floor(&self, base: &Base, durable_only: bool) -> Floor {
         let last = self.last_sealed(Purpose::Log);
         let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
         let by_frames = base.superblock.flags & FLAG_COPY == 0;
-        let knows_markers = base.superblock.flags & FLAG_SALVAGED == 0;
-        Floor { at: end.unwrap_or_default().max(base.durable), by_frames, knows_markers }
+        Floor { at: end.unwrap_or_default().max(base.durable), by_frames, durable_only }
     }
 }
 
@@ -83,8 +82,8 @@ pub(crate) struct Floor {
     pub(crate) at: LogPosition,
     /// Whether frames state it too. Those of a copy say what was durable in the store.
     pub(crate) by_frames: bool,
-    /// Whether the manifest knows each truncation marker that has frames behind it.
-    pub(crate) knows_markers: bool,
+    /// Whether only what is in front of the floor counts.
+    pub(crate) durable_only: bool,
 }
 
 /// Opens the store in `disk`.
@@ -102,47 +101,25 @@ fn recover(
     monitor: Arc<Monitor>,
 ) -> Result<Arc<Engine>> {
     let mut report = RecoveryReport::default();
-    let salvages = || options.environment.random();
-    let mut base = read_base(&disk, &mut report, Access { to_write: true, salvages: &salvages })?;
-    report.clean = base.superblock.flags & FLAG_CLEAN != 0;
-    // An opening that was broken off may have salvaged it, and has not told that.
-    report.salvaged |= base.superblock.flags & FLAG_SALVAGED != 0;
-    let boot_id = options.environment.boot();
-    report.same_boot = boot_id != [0; 16] && boot_id == base.superblock.boot_id;
+    let base = read_base(&disk, &mut report, true)?;
+    report.clean = base.is_clean();
     let known = segments(&disk, &base, &|_, _, _| None);
     check_length(&disk, &base, &known)?;
-    let floor = known.floor(&base);
-    let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
-    let catalog = Catalog::new(known.sealed.clone(), through, None);
     report.sealed_segments = known.sealed.len() as u64;
     let ahead = if options.background { known.sealed.clone() } else { Vec::new() };
     checking_ahead(&ahead, || {
-        let mut unread = None;
-        let mut name_of = |run_no: RunNo| match catalog.ask(|catalog| catalog.row(run_no)) {
-            Ok(row) => row.map(|row| (row.agent, row.run)),
-            Err(Error::Corrupt(_)) => None,
-            Err(error) => {
-                unread = Some(error);
-                None
-            }
-        };
-        let log = recover_log(&known.unsealed, (floor, false), &mut name_of, &mut report)?;
-        if let Some(error) = unread {
-            // Nothing is written yet. Only the name could not be read, so the records are not lost.
-            return Err(error);
-        }
-        if let Some(number) = report.number_of_losses(base.superblock.epoch) {
-            // Numbers are given again, and segments freed, that may be those of what is lost. The
-            // number is durable before: with the manifest it gets into both superblocks, one after
-            // the other (`write_again`), before recovery overwrites or closes anything (O20).
-            let salvage = base.superblock.salvage >> 32 << 32 | u64::from(number);
-            base.rewrite |= salvage != base.superblock.salvage;
-            base.superblock.salvage = salvage;
+        let floor = known.floor(&base, false);
+        let log = recover_log(&known.unsealed, floor, &mut report)?;
+        if let Some(refused) = log.refused {
+            return Err(Error::Damaged(refused));
         }
         let (uuid, extent_size) = (base.uuid, base.extent_size);
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });
-        let (mut engine, log) = build(disk, setup, path, base, known, catalog, log, &mut report)?;
-        finish(&engine, log, &mut report)?;
+        let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
+        let catalog = Catalog::new(known.sealed.clone(), through, None);
+        // Up to here recovery only reads.
+        let mut engine = build(disk, setup, path, &base, known, catalog, &log, &mut report)?;
+        finish(&engine, &base, log)?;
         engine.report = report;
         Ok(Arc::new(engine))
     })
@@ -209,47 +186,51 @@ pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()
     }
 }
 
-/// The engine as recovery found it, before anything is written.
+/// The engine as recovery found it. Nothing is written.
 #[expect(clippy::too_many_arguments, reason = "the parts of a store, put together once")]
 fn build(
     disk: Disk,
     setup: Arc<Setup>,
     path: Option<PathBuf>,
-    mut base: Base,
+    base: &Base,
     known: Known,
     catalog: Catalog,
-    log: RecoveredLog,
+    log: &RecoveredLog,
     report: &mut RecoveryReport,
-) -> Result<(Engine, RecoveredLog)> {
+) -> Result<Engine> {
+    let mut extents = base.extents.clone();
     let is_index = |used: &Use| matches!(used, Use::Index { .. });
-    let has_index = base.extents.index_len > 0 || base.extents.uses.values().any(is_index);
+    let has_index = extents.index_len > 0 || extents.uses.values().any(is_index);
     let keep_index = has_index
         && setup.options.index
         && base.superblock.flags & FLAG_INDEX_OPENING == 0
-        && base.extents.index_map(base.extent_size).is_some();
-    if has_index && !keep_index {
-        drop_index(&mut base.extents);
-        base.rewrite = true;
+        && extents.index_map(base.extent_size).is_some();
+    let drops_index = has_index && !keep_index;
+    if drops_index {
+        extents.drop_index();
     }
-    report.index = match (has_index || report.salvaged, keep_index) {
+    report.index = match (has_index, keep_index) {
         (_, true) => IndexRecovery::Kept,
         (true, false) => IndexRecovery::Dropped,
         (false, false) => IndexRecovery::None,
     };
     let (uuid, extent_size, len) = (base.uuid, base.extent_size, disk.len()?);
-    let (extents, at, next) = (base.extents.clone(), base.manifest, base.next);
     // The free extents within the file may have blocks if the store was killed, also of an erasure.
     let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    let is_whole = report.damaged.is_empty() && !report.salvaged;
     // A backup that broke off leaves bytes in a copy, of which the superblock says that it is clean.
     let is_copy = base.superblock.flags & FLAG_COPY != 0;
-    if keeps && report.clean && is_whole && !is_copy {
+    if keeps && report.clean && !is_copy {
         freed.clear();
     }
+    let mut manifest =
+        ManifestLog::resume(disk.clone(), uuid, extent_size, extents, base.manifest, base.next);
+    if base.rewrite || drops_index {
+        manifest.distrust_area();
+    }
     let allocator = Allocator {
-        manifest: ManifestLog::resume(disk.clone(), uuid, extent_size, extents, at, next),
+        manifest,
         superblock: base.superblock,
         disk: disk.clone(),
         compaction_reserve: None,
@@ -258,14 +239,10 @@ fn build(
         freed,
     };
     let writer = setup.options.tail_writer;
-    let mut state = first_state(&disk, (&base, writer), known, catalog, &log)?;
-    if base.superblock.flags & (FLAG_COPY | FLAG_SALVAGED) != 0 {
+    let mut state = first_state(&disk, (base, writer), known, catalog, log)?;
+    if base.lacks_numbers() {
         state.leave_numbers_out(RunNo(0), setup.options.environment.random()?);
     }
-    let is_rebuilt =
-        |segment: &Arc<Segment>| has_evictions(segment) && segment.directory_damage().is_some();
-    state.has_lost_deletions =
-        report.may_lack_deletions() || state.catalog.segments().iter().any(is_rebuilt);
     let slot = match (setup.options.index, keep_index) {
         (false, _) => IndexSlot::Off,
         (true, true) => IndexSlot::Stored,
@@ -275,43 +252,10 @@ fn build(
     let space = Arc::new(Space {
         setup: Arc::clone(&setup),
         due: Arc::clone(&due),
+        allocator: Ranked::of(&disk, Rank::Allocator, allocator),
         disk,
-        allocator: Ranked::new(Rank::Allocator, allocator),
     });
-    let engine = Engine::new(Log::new(setup, due, space, state), slot, path);
-    write_again(&engine.log, &log, (&base, report))?;
-    Ok((engine, log))
-}
-
-/// Writes data again that counts and may not be durable (O19). With `rewrite` the manifest moves
-/// before anything is added to it, since what follows its last whole batch cannot be trusted, or
-/// the superblocks have something to say.
-fn write_again(
-    log: &Log,
-    recovered: &RecoveredLog,
-    (base, report): (&Base, &RecoveryReport),
-) -> Result<()> {
-    // A header that is missing is what shows it, until a superblock has the number of the loss.
-    let is_told = |found: &Recovered| {
-        let place = Place::Extent { extent: found.segment.extent() };
-        report.damaged.iter().any(|one| one.place == place)
-    };
-    let state = log.state.lock();
-    for found in &recovered.segments {
-        found.write_again(&log.disk, recovered.floor)?;
-        // Before a superblock counts the record of the segment, which then has one.
-        if !is_told(found) {
-            state.see_to_header(log, found)?;
-        }
-    }
-    drop(state);
-    let mut allocator = log.space.allocator.lock();
-    allocator.write_again(base.is_ahead)?;
-    if !base.rewrite {
-        return Ok(());
-    }
-    allocator.manifest.distrust_area();
-    allocator.commit(&[])
+    Ok(Engine::new(Log::new(setup, due, space, state), slot, path))
 }
 
 /// The state at the beginning of recovery: the catalog, and a tail without a place.
@@ -332,7 +276,7 @@ pub(crate) fn first_state(
     if !deleted.is_empty() {
         suspects.extend(catalog.segments().iter().map(|segment| segment.id()));
     }
-    let is_known = deleted.is_empty() || base.superblock.flags & FLAG_CLEAN != 0;
+    let is_known = deleted.is_empty() || base.is_clean();
     let dead = if is_known { base.superblock.dead } else { u64::MAX };
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
     let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key, Purpose::Log);
@@ -344,7 +288,6 @@ pub(crate) fn first_state(
         catalog: Arc::new(catalog),
         active: ActiveRuns::default(),
         deleted: Arc::new(deleted),
-        has_lost_deletions: false,
         suspects,
         dead,
         retired: known.retired,

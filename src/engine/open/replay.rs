@@ -1,489 +1,267 @@
 //! Replaying the log: which frames of the unsealed segments count.
+//!
+//! The log ends in front of the first place above the floor that is not a whole frame, and in front
+//! of the first frame of a batch without its COMMIT. Below the floor, damage of one item costs that
+//! item; other damage refuses the store ([`decide`]).
 
 use core::cmp::Ordering;
-use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::open::Floor;
-use crate::engine::open::cut::{Cut, is_seal};
-use crate::engine::open::decide::{Action, Bytes, Case, decide};
-use crate::engine::open::page_cache::is_left_by_a_kill;
-use crate::engine::state::scan::{
-    Item, Lexed, Missing, Names, directory_in, frames_below, is_of, is_of_run, lex_up_to,
-    missing_in, names, replay, truncation_marker, whole_up_to,
-};
-use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::open::decide::{Action, Bytes, decide};
+use crate::engine::state::scan::{Item, Lexed, directory_in, lex_up_to, replay};
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
-use crate::engine::values::report::{RecoveryReport, TornTail};
+use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::len_u32;
-use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN, frame_len};
-use crate::format::map::manifest::SealedAt;
-use crate::format::segments::segment::SEGMENT_HEADER_LEN;
+use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN};
+use crate::format::map::manifest::{SealedAt, used_len};
+use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{DirectoryBuilder, FrameKind};
-use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, SegmentId};
+use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
-/// An unsealed segment as recovery found it.
+/// An unsealed segment with frames that count, or the one in which the log goes on.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segment: Arc<Segment>,
+    /// Its header, if that checks.
+    pub(crate) header: Option<SegmentHeader>,
     pub(crate) builder: DirectoryBuilder,
-    /// The end of the frames that count.
+    /// The end of the frames that count, without the SEAL frame.
     pub(crate) end: u32,
-    /// Its SEAL frame, if it has one.
+    /// Its SEAL frame, if that is whole.
     pub(crate) sealed: Option<SealedAt>,
-    /// Whether something is behind the end, so that nothing may be appended to the segment.
-    pub(crate) torn: bool,
-    /// The ranges behind the end, as far as anything was written.
-    pub(crate) behind: Vec<Range<u32>>,
-    /// Where a SEAL frame would close the segment now, behind all evidence. A SEAL frame that does
-    /// not count is not evidence: it took the room for the directory, and another one within it
-    /// would not be found.
-    pub(crate) seal_at: u32,
-    /// Whether it has no frames at all.
-    pub(crate) unused: bool,
-    /// Whether the log ended in a segment before it.
-    pub(crate) beyond: bool,
-}
-
-/// The result for all unsealed segments.
-#[derive(Debug, Default)]
-pub(crate) struct RecoveredLog {
-    pub(crate) segments: Vec<Recovered>,
-    /// Everything in front of it was durable.
-    pub(crate) floor: LogPosition,
-    pub(crate) next_lsn: Lsn,
-    pub(crate) next_run_no: RunNo,
+    /// The bytes above the floor that count, as they were checked, and where they begin.
+    kept: (u32, Vec<u8>),
+    /// Only zeros follow this offset.
+    written: u32,
 }
 
 impl Recovered {
-    /// Notes whether the segment has frames of runs that it does not list, or bytes that may be
-    /// such frames.
-    fn note_hidden(&self, items: &[Item]) {
-        let is_hidden = |item: &Item| match item {
-            Item::Frame(Lexed { header, .. }) => {
-                is_of_run(header) && self.builder.run(header.run_no).is_none()
-            }
-            Item::Gap { blank, .. } => !blank,
-        };
-        if items.iter().take_while(|item| item.offset() < self.end).any(is_hidden) {
-            self.segment.note(Mark::Hiding);
-        }
+    /// Whether bytes are behind the end that do not count.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.sealed.is_none() && self.written > self.end
     }
 
-    /// Overwrites everything behind the end with zeros, so that the log can continue in the segment
-    /// if there is no space for another. From the last range to the first: so a crash never leaves
-    /// a valid frame behind one that is gone. Nothing below the floor is changed: if the end is
-    /// damaged below it, the log continues at the floor.
-    ///
-    /// Until the zeros are durable, the last word is not zero: after a sync that failed they may be
-    /// in memory alone, and the next opening must write them again (O19).
-    pub(crate) fn clear(&mut self, disk: &Disk, floor: LogPosition) -> Result<bool> {
-        let has_room = self.has_room_at(floor);
-        if self.sealed.is_some() || (!has_room && self.segment.position(self.end) < floor) {
-            return Ok(false);
+    /// Writes the bytes that count and may not be durable again (O19): those that were checked,
+    /// because a second read may find other bytes after a failed sync.
+    pub(crate) fn write_again(&self, disk: &Disk) -> Result<()> {
+        let (start, kept) = &self.kept;
+        if kept.is_empty() {
+            return Ok(());
         }
-        let kept = if has_room { floor.offset } else { 0 };
+        disk.write(self.segment.file_offset() + u64::from(*start), kept)
+    }
+
+    /// Overwrites everything behind the end with zeros, so that the log goes on in this segment if
+    /// there is no space for another. It writes the last block first: so a crash never leaves a
+    /// valid frame behind one that is gone.
+    ///
+    /// The last word stays nonzero until the zeros are durable: after a failed sync they may be in
+    /// memory alone, and the next opening must write them again.
+    pub(crate) fn clear(&mut self, disk: &Disk) -> Result<()> {
         let at = |offset: u32| self.segment.file_offset() + u64::from(offset);
-        if let Some(last) = self.behind.last().map(|piece| piece.end).filter(|end| *end > kept) {
-            let trace = [0xff; FRAME_ALIGN];
-            let word = last - len_u32(trace.len());
-            disk.write(at(word), &trace)?;
-            for piece in self.behind.drain(..).rev().filter(|piece| piece.end > kept) {
-                let (start, end) = (piece.start.max(kept), piece.end.min(word));
-                disk.zero(at(start), end.saturating_sub(start) as usize)?;
+        if self.written > self.end {
+            let mark = [0xff; FRAME_ALIGN];
+            let word = self.written - len_u32(mark.len());
+            disk.write(at(word), &mark)?;
+            let mut last = word;
+            while last > self.end {
+                let block = (last - 1) / BLOCK * BLOCK;
+                let first = block.max(self.end);
+                disk.zero(at(first), (last - first) as usize)?;
+                last = first;
             }
             disk.sync()?;
-            disk.zero(at(word), trace.len())?;
+            disk.zero(at(word), mark.len())?;
         }
-        if kept > self.end {
-            // Whatever is in front of the floor stays.
-            self.segment.note(Mark::Hiding);
-            self.end = kept;
-        }
-        (self.torn, self.unused) = (false, self.end == SEGMENT_HEADER_LEN);
-        Ok(true)
-    }
-
-    /// Whether the segment has room at the floor. A frame may lie about it.
-    fn has_room_at(&self, floor: LogPosition) -> bool {
-        let end = floor.offset as usize + frame_len(self.builder.encoded_len());
-        floor.segment == self.segment.id()
-            && (floor.offset as usize).is_multiple_of(FRAME_ALIGN)
-            && end <= self.segment.extent_size().bytes_u32() as usize
-    }
-
-    /// Writes the parts of the segment again that count and are not in front of the floor (O19). So
-    /// are its header and its SEAL frame wherever they are: an earlier recovery may have written
-    /// them.
-    pub(crate) fn write_again(&self, disk: &Disk, floor: LogPosition) -> Result<()> {
-        let segment = &self.segment;
-        let start = match floor.segment.cmp(&segment.id()) {
-            Ordering::Less => SEGMENT_HEADER_LEN,
-            Ordering::Equal => floor.offset.max(SEGMENT_HEADER_LEN),
-            Ordering::Greater => self.end,
-        };
-        let seal = match self.sealed {
-            Some(SealedAt { seal, .. }) => {
-                let len = u32::try_from(segment.read_header(seal)?.frame_len());
-                seal..seal.saturating_add(len.unwrap_or(u32::MAX))
-            }
-            None => 0..0,
-        };
-        let ranges = [0..SEGMENT_HEADER_LEN, start..self.end, seal];
-        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
-            let at = segment.file_offset();
-            disk.write_again(at + u64::from(range.start)..at + u64::from(range.end))?;
-        }
+        self.kept.1.truncate(self.end.saturating_sub(self.kept.0) as usize);
+        (self.sealed, self.written) = (None, self.end);
         Ok(())
     }
 }
 
-/// Reads the unsealed segments, in the order of the log. With `durable_only` what is not in front
-/// of the floor is left out.
+/// The unit of [`Recovered::clear`].
+const BLOCK: u32 = 4096;
+
+/// The result for all unsealed segments.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveredLog {
+    /// Those up to the end of the log, in its order. All but the last one have a whole SEAL frame.
+    pub(crate) segments: Vec<Recovered>,
+    /// Those behind the end of the log, and whether they have only zeros behind their headers.
+    pub(crate) behind: Vec<(Arc<Segment>, bool)>,
+    /// Everything in front of it was durable.
+    pub(crate) floor: LogPosition,
+    /// The same as far as the frames that count state it.
+    pub(crate) floor_of_kept: LogPosition,
+    /// Why the store must not be opened for writing.
+    pub(crate) refused: Option<Corruption>,
+    pub(crate) next_lsn: Lsn,
+    pub(crate) next_run_no: RunNo,
+}
+
+impl RecoveredLog {
+    /// Whether the log goes on where it ends: only zeros follow.
+    pub(crate) fn ends_clean(&self) -> bool {
+        let is_clean = |last: &Recovered| last.sealed.is_none() && !last.is_torn();
+        self.segments.last().is_some_and(is_clean) && self.behind.iter().all(|(_, blank)| *blank)
+    }
+}
+
+/// An unsealed segment as it was read. It is read only once, because a process that only reads may
+/// find other bytes the next time.
+struct Scanned<'a> {
+    segment: &'a Arc<Segment>,
+    extent: Vec<u8>,
+    items: Vec<Item>,
+}
+
+/// Reads the unsealed segments, in the order of the log.
 pub(crate) fn recover_log(
     unsealed: &BTreeMap<SegmentId, Arc<Segment>>,
-    (floor, durable_only): (Floor, bool),
-    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+    floor: Floor,
     report: &mut RecoveryReport,
 ) -> Result<RecoveredLog> {
     let mut log = RecoveredLog { floor: floor.at, ..RecoveredLog::default() };
-    let mut cuts = Vec::new();
+    let mut scanned = Vec::new();
     // From the last to the first: so a writer that goes on meanwhile has written all of a segment,
     // as it is read, of which a later one has frames.
     for segment in unsealed.values().rev() {
-        let (extent, end) = (segment.read_all()?, segment.data_end());
-        let items = lex_up_to(&extent, segment.frames(), end);
+        let extent = segment.read_unsealed()?;
+        let items = lex_up_to(&extent, segment.frames(), segment.data_end());
         for Lexed { header, .. } in items.iter().filter_map(Item::frame) {
+            // Frames behind the end state the floor too, and their numbers are not reused.
             if floor.by_frames {
                 log.floor = log.floor.max(header.durable);
             }
-            // Numbers of frames that do not count are not reused either.
             log.next_lsn = log.next_lsn.max(Lsn(header.lsn.0.saturating_add(1)));
-            log.next_run_no = log.next_run_no.max(RunNo(header.run_no.0.saturating_add(1)));
+            let next = RunNo(header.run_no.0.saturating_add(1));
+            log.next_run_no = log.next_run_no.max(next);
         }
-        cuts.push(Cut { segment, extent, items, second: None });
+        scanned.push(Scanned { segment, extent, items });
     }
-    cuts.reverse();
-    for cut in &mut cuts {
-        cut.split_at(log.floor);
-        if durable_only {
-            cut.end_at(log.floor);
-        }
-    }
-    report.same_boot &= is_left_by_a_kill(&cuts, log.floor);
     let mut ended = false;
-    let mut unsealed: Option<Names> = None;
-    let mut name_of = |run_no: RunNo| {
-        let sealed = name_of(run_no);
-        let names = || unsealed.get_or_insert_with(|| names_in_all(&cuts)).get(&run_no).cloned();
-        sealed.or_else(names)
-    };
-    let last_valid = cuts.iter().rposition(|cut| cut.items.iter().any(Item::is_valid));
-    for (number, cut) in cuts.iter().enumerate() {
-        let followed = last_valid.is_some_and(|last| number < last);
-        let at = Floor { at: log.floor, ..floor };
-        let recovered = recover_segment(cut, (at, followed), &mut ended, &mut name_of, report);
-        let listed = recovered.sealed.map_or(RunNo(0), |at| at.next_run_no);
-        log.next_run_no = log.next_run_no.max(listed);
+    for one in scanned.into_iter().rev() {
+        report.scanned_segments += 1;
+        if ended {
+            let frames = one.extent.get(SEGMENT_HEADER_LEN as usize..).unwrap_or_default();
+            log.behind.push((Arc::clone(one.segment), used_len(frames) == 0));
+            continue;
+        }
+        let recovered = recover_segment(one, floor, &mut log, report);
+        ended = recovered.sealed.is_none();
         log.segments.push(recovered);
     }
+    let last = log.segments.last();
+    let is_torn =
+        last.is_some_and(Recovered::is_torn) || log.behind.iter().any(|(_, blank)| !blank);
+    report.torn = last.filter(|_| is_torn).map(|last| last.segment.position(last.end));
     Ok(log)
 }
 
-/// What all unsealed segments call runs. What comes first counts.
-fn names_in_all(cuts: &[Cut<'_>]) -> Names {
-    let mut all = Names::new();
-    for cut in cuts {
-        let frames = frames_below(&cut.items, u32::MAX);
-        for (run_no, name) in names(&cut.extent, &frames) {
-            all.entry(run_no).or_insert(name);
-        }
-        let seals = frames.iter().filter(|lexed| lexed.header.kind == FrameKind::Seal);
-        for directory in seals.filter_map(|seal| directory_in(&cut.extent, seal)) {
-            let listed = (0..directory.run_count()).filter_map(|slot| directory.run(slot).ok());
-            for entry in listed {
-                all.entry(entry.run_no).or_insert((entry.agent, entry.run));
-            }
-        }
-    }
-    all
-}
-
-/// Walks one segment.
-struct Walk<'a> {
-    cut: &'a Cut<'a>,
-    extent: &'a [u8],
-    floor: LogPosition,
-    /// See [`Floor`].
-    knows_markers: bool,
-    /// Whether a later segment has frames.
-    followed: bool,
-    report: &'a mut RecoveryReport,
-    frames: Vec<Lexed>,
-    end: u32,
-    sealed: Option<SealedAt>,
-    /// What the directory of the SEAL frame says, if it is whole.
-    directory: Option<DirectoryBuilder>,
-    /// Whether the payload of the SEAL frame is damaged.
-    lost_directory: bool,
-    torn: bool,
-    orphans: u64,
-    /// The missing records in gaps, and the names of runs; set at the first gap.
-    missing: Option<(Missing, Names)>,
-}
-
 fn recover_segment(
-    cut: &Cut<'_>,
-    (Floor { at: floor, knows_markers, .. }, followed): (Floor, bool),
-    ended: &mut bool,
-    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+    Scanned { segment, mut extent, items }: Scanned<'_>,
+    floor: Floor,
+    log: &mut RecoveredLog,
     report: &mut RecoveryReport,
 ) -> Recovered {
-    let extent = &*cut.extent;
-    let beyond = *ended;
-    let mut walk = Walk {
-        cut,
-        extent,
-        floor,
-        knows_markers,
-        followed,
-        report,
-        frames: Vec::new(),
-        end: SEGMENT_HEADER_LEN,
-        sealed: None,
-        directory: None,
-        lost_directory: false,
-        torn: false,
-        orphans: 0,
-        missing: None,
-    };
-    walk.run_to_end(ended);
-    if walk.orphans > 0 || (walk.torn && walk.end > SEGMENT_HEADER_LEN) {
-        let at = cut.segment.position(walk.end);
-        walk.report.torn.push(TornTail { at, orphans: walk.orphans });
+    let mut frames: Vec<Lexed> = Vec::new();
+    let (mut end, mut seal) = (SEGMENT_HEADER_LEN, None);
+    for item in &items {
+        let at = segment.position(item.offset());
+        if floor.durable_only && at >= log.floor {
+            break;
+        }
+        let bytes = match item.frame() {
+            None => Bytes::BadHeader,
+            Some(lexed) => judge(&extent, lexed, &frames, at < log.floor),
+        };
+        match decide(bytes, at < log.floor) {
+            Action::Accept | Action::Report => {}
+            Action::End => break,
+            Action::Refuse => {
+                let damage = match item {
+                    Item::Frame(Lexed { payload: Err(damage), .. }) => *damage,
+                    _ => Damage::Missing,
+                };
+                log.refused.get_or_insert(Corruption::new(Place::Frame(at), damage));
+                break;
+            }
+        }
+        let Item::Frame(lexed) = item else { break };
+        if lexed.header.kind == FrameKind::Seal {
+            seal = Some(*lexed);
+            break;
+        }
+        frames.push(*lexed);
+        end = lexed.end();
     }
-    // In a sealed segment all batches are whole: recovery left out an open one when it closed it.
-    let last = whole_up_to(&walk.frames);
-    let whole = match floor.segment.cmp(&cut.segment.id()) {
-        _ if walk.sealed.is_some() => u32::MAX,
-        Ordering::Less => last,
-        Ordering::Equal => floor.offset.max(last),
+    // A batch in front of the floor is whole.
+    let is_open = |lexed: &mut Lexed| {
+        lexed.header.flags & FLAG_BATCH != 0
+            && segment.position(lexed.header.position.offset) >= log.floor
+    };
+    while seal.is_none()
+        && let Some(last) = frames.pop_if(is_open)
+    {
+        end = last.header.position.offset;
+    }
+    let replayed = replay(&extent, &frames, u32::MAX, &mut |_| None);
+    report.damaged.extend(replayed.damaged);
+    report.frames += frames.len() as u64;
+    if floor.by_frames {
+        let kept = frames.iter().chain(&seal).map(|lexed| lexed.header.durable);
+        log.floor_of_kept = log.floor_of_kept.max(kept.max().unwrap_or_default());
+    }
+    let sealed = seal.map(|lexed| SealedAt {
+        end,
+        seal: lexed.header.position.offset,
+        digest: lexed.header.payload_crc,
+        has_evictions: replayed.builder.evictions().next().is_some(),
+        next_run_no: RunNo(lexed.header.seq.0),
+    });
+    log.next_run_no = log.next_run_no.max(sealed.map_or(RunNo(0), |at| at.next_run_no));
+    let written = len_u32(used_len(&extent).next_multiple_of(FRAME_ALIGN)).max(SEGMENT_HEADER_LEN);
+    let header = SegmentHeader::decode(&extent).ok().filter(|header| header.key == segment.key());
+    let start = match log.floor.segment.cmp(&segment.id()) {
+        Ordering::Less => SEGMENT_HEADER_LEN,
+        Ordering::Equal => log.floor.offset.max(SEGMENT_HEADER_LEN),
         Ordering::Greater => u32::MAX,
     };
-    let open_batch = walk.drop_open_batch(whole);
-    let replayed = replay(extent, &walk.frames, whole, name_of);
-    walk.report.damaged.extend(replayed.damaged);
-    walk.report.frames += walk.frames.len() as u64;
-    walk.report.scanned_segments += 1;
-    let (written, seal) = (cut.written(), cut.items.iter().find(|item| is_seal(item)));
-    let mut recovered = Recovered {
-        segment: Arc::clone(cut.segment),
-        // What the directory says is what any later process goes by.
-        builder: walk.directory.unwrap_or(replayed.builder),
-        behind: cut.behind(walk.end),
-        seal_at: seal.map_or(written, Item::offset),
-        end: walk.end,
-        sealed: walk.sealed,
-        torn: walk.torn || walk.lost_directory || walk.orphans > 0 || open_batch,
-        unused: matches!(cut.items.as_slice(), [Item::Gap { to: None, blank: true, .. }]),
-        beyond,
-    };
-    // New frames at its end would count as durable before they are.
-    if recovered.sealed.is_none() && recovered.end < floor.offset && recovered.has_room_at(floor) {
-        (recovered.torn, recovered.unused) = (true, false);
-        // A SEAL frame behind the floor tells each later opening that something is missing.
-        if seal.is_none() {
-            recovered.seal_at = recovered.seal_at.max(floor.offset);
-        }
+    let stop = seal.map_or(end, |lexed| lexed.end());
+    extent.truncate(stop as usize);
+    extent.drain(..extent.len().min(start as usize));
+    Recovered {
+        segment: Arc::clone(segment),
+        header,
+        builder: replayed.builder,
+        end,
+        sealed,
+        kept: (start, extent),
+        written,
     }
-    recovered.note_hidden(&cut.items);
-    recovered
 }
 
-impl Walk<'_> {
-    /// Walks to the end that a truncation marker states; without one as far as frames count.
-    fn run_to_end(&mut self, ended: &mut bool) {
-        let items = &self.cut.items;
-        match truncation_marker(items).filter(|_| !*ended) {
-            Some(seal) => {
-                self.end = seal.header.extra;
-                self.frames = frames_below(items, self.end);
-                if seal.payload.is_err() {
-                    // A crash tore it, or it is damaged: another one replaces it.
-                    self.torn = true;
-                } else if !self.seal(seal) {
-                    (self.end, self.frames) = (SEGMENT_HEADER_LEN, Vec::new());
-                    self.run(ended);
-                }
-                self.tell_losses_around(seal);
-            }
-            None => self.run(ended),
-        }
-    }
-
-    fn run(&mut self, ended: &mut bool) {
-        let (cut, floor, same_boot) = (self.cut, self.floor, self.report.same_boot);
-        let items = &cut.items;
-        let is_durable = |item: &Item| cut.segment.position(item.offset()) < floor;
-        let last_valid = items.iter().rposition(Item::is_valid);
-        // Below the floor a frame keeps its place, also if its record is damaged.
-        let last_kept = items.iter().rposition(|it| it.frame().is_some() && is_durable(it));
-        for (number, item) in items.iter().enumerate() {
-            let durable = is_durable(item);
-            let last = if durable { last_valid.max(last_kept) } else { last_valid };
-            let more = last.is_some_and(|last| last > number);
-            let bytes = match item {
-                Item::Frame(lexed) if lexed.payload.is_ok() => Bytes::Valid,
-                Item::Frame(_) => Bytes::BadPayload,
-                Item::Gap { .. } => Bytes::BadHeader,
-            };
-            let case = Case { bytes, durable, same_boot, ended: *ended, more };
-            match decide(case) {
-                Action::Accept | Action::Damaged => {
-                    if self.accept(item) {
-                        return;
-                    }
-                }
-                Action::Skip => self.skip(item, durable),
-                Action::EndSegment => {
-                    self.end_at(item, durable);
-                    self.orphans = 0;
-                    // What was written behind the floor is lost too, with the SEAL frame. What is
-                    // in later segments was written behind that.
-                    *ended |= durable && floor.segment == cut.segment.id() && !same_boot;
-                    return;
-                }
-                Action::EndLog => {
-                    self.end_at(item, durable);
-                    *ended = true;
-                }
-                Action::Orphan => self.orphans += 1,
-                // Nothing may be appended before it: it would look like a torn tail behind that.
-                Action::Ignore => self.torn |= !matches!(item, Item::Gap { blank: true, .. }),
-            }
-        }
-    }
-
-    /// Takes a frame; returns whether it is a SEAL frame, which closes the segment.
-    fn accept(&mut self, item: &Item) -> bool {
-        let Some(lexed) = item.frame() else { return false };
-        if is_seal(item) {
-            self.end = item.offset();
-            if let Err(damage) = lexed.payload {
-                let place = Place::Directory { segment: self.cut.segment.id() };
-                self.report.damaged.push(Corruption::new(place, damage));
-                self.lost_directory = true;
-            } else {
-                self.torn |= !self.seal(lexed);
-            }
-            return true;
-        }
-        self.frames.push(*lexed);
-        self.end = lexed.end();
-        false
-    }
-
-    /// Takes a whole SEAL frame, unless its directory is not one of this segment.
-    fn seal(&mut self, lexed: &Lexed) -> bool {
-        let header = &lexed.header;
-        let frames = self.cut.items.iter().filter_map(Item::frame);
-        let last = frames.map(|frame| frame.header.run_no).max();
-        let directory = directory_in(self.extent, lexed);
-        let is_own = match &directory {
-            Some(found) if found.check().is_err() => true,
-            Some(found) => is_of(found, self.extent, &self.frames).unwrap_or(true),
-            None => false,
+/// What a frame is for the table. Below the floor, a damaged directory that can be built again
+/// exactly is whole. Above it, recovery writes the SEAL frame again.
+fn judge(extent: &[u8], lexed: &Lexed, frames: &[Lexed], below_floor: bool) -> Bytes {
+    let header = &lexed.header;
+    if header.kind == FrameKind::Seal {
+        let is_whole = || directory_in(extent, lexed).is_some_and(|found| found.check().is_ok());
+        let is_built = || {
+            let built = replay(extent, frames, u32::MAX, &mut |_| None).builder;
+            crc32fast::hash(&built.encode(RunNo(header.seq.0))) == header.payload_crc
         };
-        if !is_own {
-            return false;
-        }
-        // A frame that is listed and lost counts for both.
-        let lists_evictions = directory.as_ref().is_some_and(|found| found.eviction_count() > 0);
-        let mut kinds = self.frames.iter().map(|lexed| lexed.header.kind);
-        let has_evictions = lists_evictions || kinds.any(|kind| kind == FrameKind::Evict);
-        let listed = directory.as_ref().and_then(|found| found.last_run_no().ok()?);
-        let at = SealedAt {
-            end: self.end,
-            seal: header.position.offset,
-            digest: header.payload_crc,
-            has_evictions,
-            next_run_no: last.max(listed).map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))),
-        };
-        let whole = directory.filter(|found| found.check().is_ok());
-        self.directory = whole.and_then(|found| DirectoryBuilder::of(&found).ok());
-        self.sealed = Some(at);
-        true
+        let is_here = header.extra == header.position.offset;
+        let counts = is_here && (is_whole() || (below_floor && is_built()));
+        return if counts { Bytes::Valid } else { Bytes::BadBasis };
     }
-
-    /// Ends the segment before a batch without a COMMIT; returns whether there was one. Batches in
-    /// front of `whole` were written completely.
-    fn drop_open_batch(&mut self, whole: u32) -> bool {
-        let end = self.end;
-        let is_open = |lexed: &mut Lexed| {
-            lexed.header.flags & FLAG_BATCH != 0 && lexed.header.position.offset >= whole
-        };
-        while let Some(last) = self.frames.pop_if(is_open) {
-            self.end = last.header.position.offset;
-        }
-        self.end < end
-    }
-
-    /// Reports what was skipped in front of the end that a truncation marker states, and what is
-    /// lost behind it: the opening that wrote the marker may have been killed before it could
-    /// report them. Otherwise nothing follows, or the manifest knows the marker, unless that was
-    /// lost.
-    fn tell_losses_around(&mut self, marker: &Lexed) {
-        let (cut, end) = (self.cut, marker.header.extra);
-        if self.end != end {
-            return;
-        }
-        let skipped = cut.losses().take_while(|item| item.offset() < end);
-        for gap in skipped.filter(|item| item.frame().is_none()) {
-            self.skip(gap, cut.segment.position(gap.offset()) < self.floor);
-        }
-        let (is_known, is_here) = (self.knows_markers, self.floor.segment == cut.segment.id());
-        let is_durable = cut.segment.position(end) < self.floor && (is_here || is_known);
-        if is_durable || (is_known && self.followed && self.report.same_boot) {
-            let damage = if is_durable { Damage::Missing } else { Damage::Truncated };
-            let is_lost = |item: &&Item| item.offset() >= end && !item.is_valid();
-            self.tell_lost_end(cut.losses().find(is_lost).map_or(end, Item::offset), damage);
-        }
-    }
-
-    fn tell_lost_end(&mut self, end: u32, damage: Damage) {
-        let place = Place::Frame(self.cut.segment.position(end));
-        self.report.damaged.push(Corruption::new(place, damage));
-    }
-
-    /// Reports bytes that are not a frame and are followed by frames that count. Each opening tells
-    /// of the same losses, wherever the floor is.
-    fn skip(&mut self, item: &Item, durable: bool) {
-        if self.cut.second == Some(item.offset()) {
-            return;
-        }
-        let damage = if durable { Damage::Missing } else { Damage::Truncated };
-        let place = Place::Frame(self.cut.segment.position(item.offset()));
-        let (cut, extent) = (self.cut, self.extent);
-        let (missing, names) = self.missing.get_or_insert_with(|| {
-            (missing_in(cut.losses()), names(extent, &frames_below(&cut.items, u32::MAX)))
-        });
-        let (name, seq) = match missing.get(&item.offset()) {
-            Some((run_no, seq)) => (names.get(run_no), Some(*seq)),
-            None => (None, None),
-        };
-        self.report.damaged.push(Corruption::new(place, damage).of_named(name).at(seq));
-    }
-
-    /// Ends the frames that count at this item.
-    fn end_at(&mut self, item: &Item, durable: bool) {
-        self.end = self.end.max(item.offset());
-        self.torn = !matches!(item, Item::Gap { to: None, blank: true, .. });
-        // What a kill leaves in front of a later segment is whole.
-        if durable || (self.followed && self.report.same_boot) {
-            let damage = if durable { Damage::Missing } else { Damage::Truncated };
-            self.tell_lost_end(item.offset(), damage);
-        }
+    match (lexed.payload, header.kind) {
+        (Ok(()), _) => Bytes::Valid,
+        (Err(_), FrameKind::Bind | FrameKind::Evict) => Bytes::BadBasis,
+        (Err(_), _) => Bytes::BadItem,
     }
 }

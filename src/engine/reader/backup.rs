@@ -197,8 +197,7 @@ impl Target {
             block.flags = FLAG_CLEAN | FLAG_COPY;
             block.durable = end;
             (block.next_run_no, block.next_lsn) = (now.next_run_no, now.next_lsn);
-            (block.next_segment, block.boot_id) = (now.next_segment, now.boot_id);
-            (block.salvage, block.dead) = (now.salvage, now.dead);
+            (block.next_segment, block.dead) = (now.next_segment, now.dead);
         })?;
         self.clear_free()?;
         report.end = end;

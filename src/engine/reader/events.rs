@@ -7,7 +7,7 @@ use crate::engine::read::record::Record;
 use crate::engine::reader::Replica;
 use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Error, Result};
-use crate::format::map::superblock::{FLAG_COPY, FLAG_SALVAGED};
+use crate::format::map::superblock::FLAG_COPY;
 use crate::gc::Rule;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, Timestamp};
 
@@ -111,7 +111,7 @@ impl LogCursor {
     pub(super) fn check_promise(self, replica: &Replica) -> Result<()> {
         let is_ahead = || -> Result<bool> {
             let block = replica.superblock()?;
-            Ok(block.flags & (FLAG_COPY | FLAG_SALVAGED) == 0 && self.after.lsn >= block.next_lsn)
+            Ok(block.flags & FLAG_COPY == 0 && self.after.lsn >= block.next_lsn)
         };
         if !is_ahead()? {
             return Ok(());

@@ -105,7 +105,7 @@ impl Replica {
         file: Option<(Arc<FileStorage>, PathBuf)>,
         (durable_only, map_bytes): (bool, usize),
     ) -> Result<Self> {
-        let wanted = Wanted { boot: options.environment.boot(), durable_only, map_bytes };
+        let wanted = Wanted { durable_only, map_bytes };
         let view = build(&disk, wanted, &Earlier::default())?;
         let monitor = Arc::new(Monitor::new(&options));
         let (uuid, extent_size) = (view.uuid, view.extent_size);

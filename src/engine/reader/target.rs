@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, read_base, read_slots};
+use crate::engine::open::front_matter::{Base, read_base, read_slots};
 use crate::engine::open::{check_length, segments};
 use crate::engine::reader::Replica;
 use crate::engine::setup::host;
@@ -89,11 +89,9 @@ impl Target {
     pub(super) fn open(source: &Replica, storage: Arc<dyn Storage>) -> Result<Option<Self>> {
         let disk = Disk::new(storage);
         let mut report = RecoveryReport::default();
-        let refuse = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-        let access = Access { to_write: true, salvages: &refuse };
-        let base = match read_base(&disk, &mut report, access) {
+        let base = match read_base(&disk, &mut report, true) {
             Ok(base) => base,
-            Err(error @ (Error::Io { .. } | Error::Corrupt(_) | Error::Truncated { .. })) => {
+            Err(error @ (Error::Io { .. } | Error::Damaged(_) | Error::Truncated { .. })) => {
                 return Err(as_copy(error));
             }
             Err(_) => return Ok(None),
@@ -113,9 +111,10 @@ impl Target {
         check_length(&disk, &base, &known).map_err(as_copy)?;
         let slots = read_slots(&disk, &mut report)?;
         let next = slots.iter().map(|block| block.next_segment).min();
-        let mut target = Self::of(disk, base.superblock, (base.extents, base.manifest, base.next));
+        let mut target =
+            Self::of(disk, base.superblock, (base.extents.clone(), base.manifest, base.next));
         target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
-        target.write_front_again(base.is_ahead, base.rewrite)?;
+        target.write_front_again(&base)?;
         let uses = &target.allocator.manifest.extents().uses;
         let earlier = uses.iter().filter_map(|(&extent, used)| match *used {
             Use::Log { segment, salt, sealed, .. } => {
@@ -129,10 +128,13 @@ impl Target {
 
     /// Writes what is in front of the extents again: a sync of an earlier backup may have failed
     /// (O19), also that of the first one, which wrote all of it.
-    fn write_front_again(&mut self, is_ahead: bool, rewrite: bool) -> Result<()> {
+    fn write_front_again(&mut self, base: &Base) -> Result<()> {
         self.disk.write_again(0..EXTENTS_AT)?;
-        self.allocator.write_again(is_ahead)?;
-        if rewrite {
+        self.allocator.write_again(&base.uncounted)?;
+        if base.is_ahead {
+            self.allocator.write_superblock(|_| ())?;
+        }
+        if base.rewrite {
             self.allocator.manifest.distrust_area();
         }
         Ok(())

@@ -4,24 +4,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Access, Base, read_base};
+use crate::engine::open::front_matter::{Base, read_base};
 use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
 use crate::engine::open::{Known, check_length, first_state, segments};
 use crate::engine::reader::directories::read_directories;
 use crate::engine::setup::options::TailWriter;
-use crate::engine::state::active_runs::ActiveRuns;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
-use crate::engine::values::report::{RecoveryReport, TornTail};
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::engine::values::report::RecoveryReport;
+use crate::error::{Error, Result};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::extents::Extents;
 use crate::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN, SealedAt, Use};
-use crate::format::map::superblock::{
-    CHECKED_LEN, FLAG_CLEAN, FLAG_SALVAGED, ManifestAt, Superblock,
-};
+use crate::format::map::superblock::{CHECKED_LEN, ManifestAt, Superblock};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
 use crate::index::Places;
@@ -77,12 +74,12 @@ impl View {
         if !self.seen.has_changed(disk)? {
             return Ok(false);
         }
-        let stop = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-        let access = Access { to_write: false, salvages: &stop };
-        let uses = match read_base(disk, &mut RecoveryReport::default(), access) {
+        let uses = match read_base(disk, &mut RecoveryReport::default(), false) {
             Ok(base) => base.extents.uses,
             // It is being changed.
-            Err(Error::Corrupt(_) | Error::Truncated { .. }) => return Ok(true),
+            Err(Error::Damaged(_) | Error::Corrupt(_) | Error::Truncated { .. }) => {
+                return Ok(true);
+            }
             Err(error) => return Err(error),
         };
         let is_owner = |(extent, key): &(ExtentNo, SegmentKey)| {
@@ -91,19 +88,11 @@ impl View {
         };
         Ok(!self.unsealed.iter().all(is_owner))
     }
-
-    /// What does not check: damage, and a torn end with frames behind it.
-    fn oddities(&self) -> (Vec<Corruption>, Vec<TornTail>) {
-        let torn = self.report.torn.iter().filter(|torn| torn.orphans > 0).copied();
-        (self.report.damaged.clone(), torn.collect())
-    }
 }
 
 /// How views are built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    /// The boot of this machine.
-    pub(super) boot: [u8; 16],
     pub(super) durable_only: bool,
     /// The most bytes that the map from runs to segments may take.
     pub(super) map_bytes: usize,
@@ -130,19 +119,15 @@ impl Earlier {
 pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let mut before = None;
     for _ in 0..ATTEMPTS {
-        let salvages = match &before {
-            Some(Err((_, owners))) => *owners == read_owners(disk)?,
-            _ => false,
-        };
-        let built = build_once(disk, wanted, earlier, salvages);
+        let built = build_once(disk, wanted, earlier);
         let found = match &built {
-            Ok(view) => Ok(view.oddities()),
-            Err(error @ (Error::Corrupt(_) | Error::Truncated { .. })) => {
+            Ok(view) => Ok(view.report.damaged.clone()),
+            Err(error @ (Error::Damaged(_) | Error::Corrupt(_) | Error::Truncated { .. })) => {
                 Err((error.to_string(), read_owners(disk)?))
             }
             Err(_) => return built,
         };
-        let is_whole = found == Ok((Vec::new(), Vec::new()));
+        let is_whole = found == Ok(Vec::new());
         if is_whole || before.as_ref() == Some(&found) {
             match &built {
                 // What took zeros for the end of the log saw perhaps an extent that was punched.
@@ -155,14 +140,10 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
     Err(Error::Overtaken { attempts: ATTEMPTS as u64 })
 }
 
-fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) -> Result<View> {
+fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let mut report = RecoveryReport::default();
     let mut superblocks = read_superblocks(disk)?;
-    // Reading the whole file is for a store that shows the same twice.
-    let refused = || Err(Error::corrupt(Place::Manifest { offset: 0 }, Damage::Missing));
-    let may_salvage = || if salvages { Ok(0) } else { refused() };
-    let access = Access { to_write: false, salvages: &may_salvage };
-    let mut base = read_base(disk, &mut report, access)?;
+    let mut base = read_base(disk, &mut report, false)?;
     // The floor must not be older than a RETIRE: what was retired is dead by evictions below it.
     for _ in 0..ATTEMPTS {
         let now = read_superblocks(disk)?;
@@ -170,21 +151,13 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
             break;
         }
         (superblocks, report) = (now, RecoveryReport::default());
-        base = read_base(disk, &mut report, access)?;
+        base = read_base(disk, &mut report, false)?;
     }
-    let behind = if report.salvaged {
-        read_behind(disk, base.manifest, usize::MAX)?
-    } else {
-        base.behind.clone()
-    };
-    // An opening that was broken off may have salvaged it.
-    report.salvaged |= base.superblock.flags & FLAG_SALVAGED != 0;
-    let seen = Seen { superblocks, manifest: base.manifest, behind };
-    report.clean = base.superblock.flags & FLAG_CLEAN != 0;
-    report.same_boot = wanted.boot != [0; 16] && wanted.boot == base.superblock.boot_id;
+    let seen = Seen { superblocks, manifest: base.manifest, behind: base.behind.clone() };
+    report.clean = base.is_clean();
     let known = segments(disk, &base, &|extent, key, at| earlier.segment(extent, key, at));
     check_length(disk, &base, &known)?;
-    let floor = known.floor(&base);
+    let floor = known.floor(&base, wanted.durable_only);
     let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
     // All of them now: later their bytes may be another segment's.
     read_directories(&known.sealed);
@@ -195,24 +168,14 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier, salvages: bool) ->
     let catalog = Catalog::new(known.sealed.clone(), through, None);
     let catalog = catalog.with_maps(earlier.places.as_ref(), wanted.map_bytes);
     report.sealed_segments = known.sealed.len() as u64;
-    let mut unread = None;
-    let mut name_of = |run_no: RunNo| match catalog.ask(|catalog| catalog.row(run_no)) {
-        Ok(row) => row.map(|row| (row.agent, row.run)),
-        Err(error) => {
-            unread = Some(error);
-            None
-        }
-    };
-    let durable_only = wanted.durable_only;
     let unsealed = known.unsealed.values().map(|segment| (segment.extent(), segment.key()));
     let unsealed: Vec<_> = unsealed.collect();
-    let log = recover_log(&known.unsealed, (floor, durable_only), &mut name_of, &mut report)?;
-    if let Some(error) = unread {
-        return Err(error);
-    }
+    let log = recover_log(&known.unsealed, floor, &mut report)?;
+    // Everything in front of it is whole, and is as it was at some moment.
+    report.damaged.extend(log.refused.clone());
     let floor = log.floor;
     let extents = base.extents.clone();
-    let state = assemble(disk, &base, known, (catalog, wanted.map_bytes), log)?;
+    let state = assemble(disk, &base, known, catalog, log)?;
     let (uuid, extent_size) = (base.uuid, base.extent_size);
     let superblock = base.superblock;
     Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, unsealed })
@@ -223,35 +186,23 @@ fn assemble(
     disk: &Disk,
     base: &Base,
     known: Known,
-    (catalog, map_bytes): (Catalog, usize),
+    catalog: Catalog,
     log: RecoveredLog,
 ) -> Result<LogState> {
-    let in_order = base.superblock.flags & FLAG_SALVAGED == 0;
     let mut state = first_state(disk, (base, TailWriter::Pwrite), known, catalog, &log)?;
     // What is retired says nothing, and nothing is kept for it.
     state.retired.clear();
-    let last_used = log.segments.iter().rposition(|found| !found.unused && !found.beyond);
     let mut next = SegmentId(1).max(state.catalog.through().map_or(SegmentId(1), behind));
-    let mut is_open = false;
+    let (goes_on, count) = (log.ends_clean(), log.segments.len());
     for (number, found) in log.segments.into_iter().enumerate() {
-        if Some(number) > last_used {
-            // The first that was set aside is where the log goes on.
-            if !is_open && found.unused {
-                state.begin(found.segment, SEGMENT_HEADER_LEN, TailWriter::Pwrite);
-                is_open = true;
-            }
-            continue;
-        }
         next = behind(found.segment.id());
-        let mut may_go_on = Some(number) == last_used;
-        if may_go_on && !in_order {
-            cover_all(&mut state, map_bytes);
-            may_go_on = state.is_behind_outputs(&found.segment);
-        }
-        is_open = take_in(&mut state, found, may_go_on, in_order)?;
+        take_in(&mut state, found, goes_on && number + 1 == count)?;
     }
-    if !in_order && !is_open {
-        cover_all(&mut state, map_bytes);
+    let mut is_open = goes_on;
+    if !is_open && let Some((segment, _)) = log.behind.into_iter().find(|(_, is_blank)| *is_blank) {
+        // The first that was set aside is where the log goes on.
+        state.begin(segment, SEGMENT_HEADER_LEN, TailWriter::Pwrite);
+        is_open = true;
     }
     if !is_open {
         // The log goes on in a segment that is not there yet.
@@ -263,28 +214,16 @@ fn assemble(
     Ok(state)
 }
 
-/// After a salvage outputs may be younger than segments that only memory covers, which no answer
-/// allows for. So the catalog covers all of them, as after the checkpoint that ends a salvage.
-fn cover_all(state: &mut LogState, map_bytes: usize) {
-    let sealed = state.catalog.segments().iter().cloned();
-    let mut segments: Vec<_> = sealed.chain(state.unapplied.drain(..)).collect();
-    segments.sort_by_key(|segment| segment.id());
-    let last = segments.iter().rev().find(|segment| segment.purpose() == Purpose::Log);
-    let through = last.map(|segment| segment.id());
-    let catalog = Catalog::new(segments, through, None).with_maps(None, map_bytes);
-    (state.catalog, state.active) = (Arc::new(catalog), ActiveRuns::default());
-}
-
 fn behind(id: SegmentId) -> SegmentId {
     SegmentId(id.0.saturating_add(1))
 }
 
-/// Takes what was found in an unsealed segment over; answers whether the log may go on in it.
-fn take_in(state: &mut LogState, found: Recovered, is_last: bool, in_order: bool) -> Result<bool> {
+/// Takes over what was found in an unsealed segment. The log goes on in the last one.
+fn take_in(state: &mut LogState, found: Recovered, is_last: bool) -> Result<()> {
     let catalog = Arc::clone(&state.catalog);
     let runs = found.builder.runs().iter().map(|built| built.entry.run_no);
     state.remember(found.segment.id(), &found.builder, runs, &mut |run_no, begins| {
-        if begins && in_order {
+        if begins {
             return Ok(None);
         }
         catalog.ask(|catalog| catalog.row(run_no))
@@ -292,7 +231,7 @@ fn take_in(state: &mut LogState, found: Recovered, is_last: bool, in_order: bool
     state.begin(Arc::clone(&found.segment), found.end, TailWriter::Pwrite);
     (state.tail.offset, state.tail.builder) = (found.end, found.builder);
     match found.sealed {
-        None if is_last => return Ok(true),
+        None if is_last => return Ok(()),
         Some(at) => found.segment.seal(at),
         None => {
             let has_evictions = state.tail.builder.evictions().next().is_some();
@@ -305,7 +244,7 @@ fn take_in(state: &mut LogState, found: Recovered, is_last: bool, in_order: bool
     // Now, as for those that the manifest knows.
     found.segment.directory()?;
     state.take_sealed(found.segment);
-    Ok(false)
+    Ok(())
 }
 
 /// The part of both superblocks that their checks cover.

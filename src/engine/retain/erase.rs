@@ -8,7 +8,7 @@ use crate::engine::reclaim::Compacting;
 use crate::engine::reclaim::dead::may_hide;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
-use crate::engine::state::segment::{Mark, Segment};
+use crate::engine::state::segment::Segment;
 use crate::engine::write::batch::{Batch, Expected};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::segments::directory_builder::DirectoryBuilder;
@@ -75,7 +75,6 @@ impl Retainer {
     /// Returns the payload bytes of the current version; if other calls write the document at the
     /// same time, those of a version that was current just before.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
-        self.log.disk.check_owned()?;
         let (space, id) = document_ids(name, key)?;
         let mut left = TRIES;
         let bytes = loop {
@@ -109,7 +108,7 @@ impl Retainer {
         compacting.rate = Rate::Unlimited;
         {
             let mut state = self.log.state.lock();
-            if erasing.is_in_tail(&state.tail.builder) || state.tail.segment.is(Mark::Hiding) {
+            if erasing.is_in_tail(&state.tail.builder) {
                 self.log.roll(&mut state)?;
             }
         }

@@ -6,7 +6,6 @@ use core::time::Duration;
 use std::io;
 use std::sync::{Arc, Weak};
 
-use crate::engine::setup::host;
 use crate::engine::values::setters;
 use crate::error::{Error, IoAction, Result};
 use crate::types::Timestamp;
@@ -106,19 +105,11 @@ impl fmt::Debug for Steps {
     }
 }
 
-/// The identity of one boot of the machine. Equal ids mean that the page cache of the kernel has
-/// survived. That is untrue after a virtual machine was resumed from a snapshot, or a volume was
-/// set back. Opening a store then notices the holes in the file, but nothing else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct BootId(pub [u8; 16]);
-
 /// What the engine takes from its surroundings besides the file.
 ///
 /// ```
 /// use runlog::env::Environment;
-/// // As in a container whose host may have been restarted.
-/// let environment = Environment::system().boot_id(None);
+/// let environment = Environment::system();
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -127,16 +118,9 @@ pub struct Environment {
     pub clock: Arc<dyn Clock>,
     /// The source of the store's id and the segments' salts.
     pub entropy: Arc<dyn Entropy>,
-    /// The boot of the machine; `None` if unknown, which counts as another boot.
-    pub boot_id: Option<BootId>,
 }
 
 impl Environment {
-    /// The boot as it is stored: zeros if it is unknown.
-    pub(crate) fn boot(&self) -> [u8; 16] {
-        self.boot_id.map_or([0; 16], |boot| boot.0)
-    }
-
     /// A random number that is not zero.
     pub(crate) fn random(&self) -> Result<u64> {
         let mut bytes = [0; 8];
@@ -150,17 +134,11 @@ impl Environment {
         clock(clock: Arc<dyn Clock>) => clock = clock;
         /// The source of the store's id and the segments' salts.
         entropy(entropy: Arc<dyn Entropy>) => entropy = entropy;
-        /// The boot of the machine; `None` if unknown.
-        boot_id(boot_id: Option<BootId>) => boot_id = boot_id;
     }
 
-    /// The real clock, the system's randomness, the boot id of the kernel.
+    /// The real clock and the system's randomness.
     pub fn system() -> Self {
-        Self {
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            boot_id: host::boot_id().map(BootId),
-        }
+        Self { clock: Arc::new(SystemClock), entropy: Arc::new(SystemEntropy) }
     }
 }
 

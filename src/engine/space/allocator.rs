@@ -79,16 +79,11 @@ impl Allocator {
     }
 
     /// Writes the superblock, and the records of the manifest that it does not count, again as they
-    /// were found: a failed sync may have dropped them. If the other superblock is behind a move of
-    /// the manifest that was broken off, the move comes to its end (O9).
-    pub(crate) fn write_again(&mut self, is_ahead: bool) -> Result<()> {
-        let Superblock { epoch, manifest, .. } = self.superblock;
-        if epoch > Epoch(0) {
-            let at = SUPERBLOCK_AT + epoch.0 % 2 * PAGE;
-            self.disk.write_again(at..at + PAGE)?;
-        }
-        self.manifest.write_again(manifest.records)?;
-        if is_ahead { self.write_superblock(|_| ()) } else { Ok(()) }
+    /// were found: a failed sync may have dropped them (O19).
+    pub(crate) fn write_again(&mut self, uncounted: &[u8]) -> Result<()> {
+        let slot = self.superblock.epoch.0 % 2;
+        self.disk.write(SUPERBLOCK_AT + slot * PAGE, &self.superblock.encode())?;
+        self.manifest.write_again(uncounted)
     }
 
     /// Makes sure that a durable superblock covers all commits.

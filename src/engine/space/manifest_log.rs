@@ -74,6 +74,11 @@ impl ManifestLog {
         self.distrusted = true;
     }
 
+    /// Whether the next commit writes a snapshot.
+    pub(crate) fn is_distrusted(&self) -> bool {
+        self.distrusted
+    }
+
     /// Makes the next commit move both areas to the lowest places where they fit.
     pub(crate) fn move_to_front(&mut self) {
         (self.distrusted, self.to_front) = (true, true);
@@ -84,14 +89,11 @@ impl ManifestLog {
         &self.extents
     }
 
-    /// Writes the records behind the first `durable` ones again, and marks all as not synced.
-    pub(crate) fn write_again(&mut self, durable: u64) -> Result<()> {
+    /// Writes the last records again as they were read, and marks them as not synced.
+    pub(crate) fn write_again(&mut self, last: &[u8]) -> Result<()> {
         self.unsynced = true;
-        // A superblock that lies may count more than there are.
-        let durable = durable.min(self.records);
-        let place =
-            |record| self.area.offset + (AREA_HEADER_LEN as u64 + record * RECORD_LEN as u64);
-        self.disk.write_again(place(durable)..place(self.records))
+        let end = self.area.offset + AREA_HEADER_LEN as u64 + self.records * RECORD_LEN as u64;
+        self.disk.write(end - last.len() as u64, last)
     }
 
     /// How a superblock refers to the manifest, once all commits are durable.

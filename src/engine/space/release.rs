@@ -98,6 +98,17 @@ impl Space {
         self.disk.sync()
     }
 
+    /// Leaves only zeros behind `end` of the extent that is at `extent` in the file, whatever the
+    /// options say.
+    pub(crate) fn clear_behind(&self, extent: u64, end: u32) -> Result<()> {
+        let size = self.setup.extent_size.bytes_u32();
+        let block = end.next_multiple_of(BLOCK).min(size);
+        self.disk.zero(extent + u64::from(end), block.saturating_sub(end) as usize)?;
+        let at = extent + u64::from(block);
+        let len = self.disk.len()?.saturating_sub(at).min(u64::from(size - block));
+        if len == 0 { Ok(()) } else { self.disk.punch(at, len) }
+    }
+
     /// Releases the blocks behind `end` of the extent that is at `extent` in the file.
     pub(crate) fn trim(&self, extent: u64, end: u32) -> Result<()> {
         let (start, size) = (end.next_multiple_of(BLOCK), self.setup.extent_size.bytes_u32());

@@ -41,8 +41,6 @@ pub(crate) struct LogState {
     pub(crate) active: ActiveRuns,
     /// Deleted runs that still have frames in some segment.
     pub(crate) deleted: Arc<HashSet<RunNo>>,
-    /// Recovery found frames lost that may have deleted others.
-    pub(crate) has_lost_deletions: bool,
     /// Segments in which runs may have died since they were last checked.
     pub(crate) suspects: BTreeSet<SegmentId>,
     /// How many bytes were deleted since a compaction found nothing more to gain, roughly. All if
@@ -253,6 +251,14 @@ impl LogState {
             }
         }
         Ok(())
+    }
+
+    /// Drops all views of the file. The store is closed.
+    pub(crate) fn drop_views(&mut self) {
+        self.tail.close();
+        self.unapplied.clear();
+        self.retired.clear();
+        self.catalog = Arc::default();
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

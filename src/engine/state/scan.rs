@@ -4,7 +4,7 @@
 //! - [`replay`] folds the frames that count into a directory. Names come from whichever of BIND and
 //!   START is whole.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::state::segment::Segment;
@@ -17,7 +17,6 @@ use crate::format::frames::frame::{
 };
 use crate::format::map::manifest::used_len;
 use crate::format::segments::directory::RECORD_COST;
-use crate::format::segments::directory_builder::BuiltRun;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, Seq};
@@ -231,51 +230,6 @@ pub(crate) fn replay_piece(
     each_counted(frames, whole, &mut |lexed| note(replayed, piece, lexed, &names, name_of));
 }
 
-/// Whether a directory is one of the frames of a segment: it lists what they say, and nothing where
-/// there is another frame. It may list more, which was lost since. One of which an entry cannot be
-/// read says nothing.
-pub(crate) fn is_of(directory: &Directory<'_>, extent: &[u8], frames: &[Lexed]) -> Decoded<bool> {
-    let (names, found) = (names(extent, frames), replay(extent, frames, u32::MAX, &mut |_| None));
-    let mut listed = HashSet::new();
-    for slot in 0..directory.run_count() {
-        let entry = directory.run(slot)?;
-        let (name, run_no) = ((entry.agent, entry.run), entry.run_no);
-        if names.get(&run_no).is_some_and(|known| *known != name) {
-            return Ok(false);
-        }
-        for index in 0..entry.records.saturating_add(entry.chunks) {
-            let offset = directory.record_offset(slot, index)?;
-            let before = frames.partition_point(|frame| frame.header.position.offset <= offset);
-            let frame = before.checked_sub(1).and_then(|last| frames.get(last));
-            let is_other = |frame: &Lexed| {
-                let is_there = frame.header.position.offset == offset;
-                offset < frame.end() && !(is_there && frame.header.run_no == run_no)
-            };
-            if frame.is_some_and(is_other) {
-                return Ok(false);
-            }
-            listed.insert((run_no, offset));
-        }
-    }
-    let evicted: HashSet<RunNo> =
-        directory.evictions().map(|found| Ok(found?.run_no)).collect::<Decoded<_>>()?;
-    let lists = |built: &BuiltRun| {
-        let run_no = built.entry.run_no;
-        let mut offsets = built.offsets.iter().chain(&built.chunks);
-        directory.find_no(run_no).is_ok_and(|slot| slot.is_some())
-            && offsets.all(|offset| listed.contains(&(run_no, *offset)))
-    };
-    Ok(found.builder.runs().iter().all(lists)
-        && found.builder.evictions().all(|eviction| evicted.contains(&eviction.run_no)))
-}
-
-/// Up to which offset batches were written completely, by what was written behind them. Recovery
-/// goes on in another segment behind one that was not.
-pub(crate) fn whole_up_to(frames: &[Lexed]) -> u32 {
-    let is_behind = |lexed: &&Lexed| lexed.header.flags & FLAG_BATCH == 0;
-    frames.iter().rfind(is_behind).map_or(0, |lexed| lexed.header.position.offset)
-}
-
 /// Calls `count` with each frame that counts, in order: without the frames of batches that have no
 /// COMMIT. Batches in front of `whole` were written completely.
 pub(crate) fn each_counted(frames: &[Lexed], whole: u32, count: &mut dyn FnMut(&Lexed)) {
@@ -402,18 +356,6 @@ pub(crate) fn directory_of(
     let replayed = replay(extent, &frames, end, name_of);
     let last = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0);
     replayed.builder.encode(RunNo(last.saturating_add(1)))
-}
-
-/// The SEAL frame with which an earlier recovery ended the segment in front of evidence (section 14
-/// of FORMAT.md). Its header states the end. So one whose payload is damaged, or was not written
-/// before a crash, counts if there is no whole one.
-pub(crate) fn truncation_marker(items: &[Item]) -> Option<&Lexed> {
-    let markers = || {
-        items.iter().filter_map(Item::frame).filter(|Lexed { header, .. }| {
-            header.kind == FrameKind::Seal && header.extra < header.position.offset
-        })
-    };
-    markers().find(|marker| marker.payload.is_ok()).or_else(|| markers().next())
 }
 
 /// The directory in the payload of a SEAL frame, if both are whole.

@@ -12,10 +12,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::scan::rebuild_directory;
-use crate::engine::storage::disk::{Disk, LentRange};
+use crate::engine::storage::disk::Disk;
 use crate::engine::storage::mmap_read::Room;
 use crate::engine::storage::{Region, prefetch};
-use crate::error::{Corruption, Damage, Error, Place, Result, unless_damaged};
+use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::frames::frame::FRAME_HEADER_LEN;
 use crate::format::map::manifest::{Change, SealedAt};
@@ -42,8 +42,6 @@ pub(crate) struct Segment {
     directory: OnceLock<DirectoryBytes>,
     region: OnceLock<Region>,
     marks: AtomicU8,
-    /// Counts the holders of bytes of the view that were handed out.
-    lent: OnceLock<Arc<LentRange>>,
 }
 
 /// A fact about a segment that, once known, stays true.
@@ -57,8 +55,6 @@ pub(crate) enum Mark {
     Erased = 4,
     /// Its whole extent was allocated since the store was opened.
     Allocated = 8,
-    /// Recovery found more in front of its end than its directory will list.
-    Hiding = 16,
 }
 
 /// A checked directory.
@@ -94,8 +90,13 @@ impl Segment {
             directory: OnceLock::new(),
             region: OnceLock::new(),
             marks: AtomicU8::new(0),
-            lent: OnceLock::new(),
         }
+    }
+
+    /// The same segment without a view of the file.
+    pub(crate) fn without_view(&self) -> Self {
+        let disk = self.disk.clone();
+        Self::new(disk, self.extent_size, self.extent, self.key, self.purpose)
     }
 
     /// Whether this fact is known.
@@ -285,11 +286,6 @@ impl Segment {
         if header.key == self.key { Ok(header) } else { Err(odd(Damage::Misplaced)) }
     }
 
-    /// Whether the segment's own header is there and whole.
-    pub(crate) fn has_header(&self) -> Result<bool> {
-        Ok(unless_damaged(self.header())?.is_some())
-    }
-
     /// The header of the frame at `offset`, checked.
     pub(crate) fn read_header(&self, offset: u32) -> Result<FrameHeader> {
         let bytes = self.read(offset, FRAME_HEADER_LEN)?;
@@ -346,11 +342,6 @@ impl Segment {
             Some(copy) => Cow::Owned(copy),
             None => Cow::Borrowed(self.viewed(start, len)),
         }
-    }
-
-    /// Counts the holders of bytes of the view that were handed out.
-    pub(crate) fn lent(&self) -> &LentRange {
-        self.lent.get_or_init(|| self.disk.lendable(self.at..self.at + self.extent_size.bytes()))
     }
 
     /// These bytes of the view; empty without a view.
@@ -467,6 +458,12 @@ impl Segment {
     /// All bytes of the extent up to [`Segment::bytes_end`], with zeros behind the end of the file.
     pub(crate) fn read_all(&self) -> Result<Cow<'_, [u8]>> {
         self.read_up_to(self.bytes_end())
+    }
+
+    /// A copy of the whole extent, which may be written back.
+    pub(crate) fn read_unsealed(&self) -> Result<Vec<u8>> {
+        let len = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
+        self.disk.read_data(self.at, len, self.at + self.data_end() as u64)
     }
 
     /// The first bytes of the extent, with zeros behind the end of the file.

@@ -48,8 +48,7 @@ impl Log {
         })?;
         // The sync of the record covers the log too. So the manifest learns of the seals of earlier
         // segments soon, and opening after a crash reads few segments however fast appends are.
-        self.commit.cover(written);
-        self.wake_later();
+        self.ask_to_wake(self.commit.cover(written));
         Ok(reserved)
     }
 
@@ -86,6 +85,18 @@ impl Log {
             }
         }
         reserved
+    }
+
+    /// A segment with space and a header, of which the manifest does not know yet.
+    pub(crate) fn prepare_segment(
+        &self,
+        id: SegmentId,
+        next: (RunNo, Lsn),
+    ) -> Result<Arc<Segment>> {
+        let mut allocator = self.space.allocator.lock();
+        let extents = self.space.prepare_extents(&mut allocator, 1)?;
+        let extent = extents.first().copied().ok_or(Error::Poisoned)?;
+        self.new_segment(extent, (id, Purpose::Log), next)
     }
 
     /// A segment in a prepared extent, with its header written to the file.

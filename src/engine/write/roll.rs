@@ -14,7 +14,7 @@ use crate::error::{Damage, Error, Result};
 use crate::format::map::manifest::{Change, SealedAt};
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{Lsn, RunNo};
+use crate::types::{Lsn, RunNo, Seq};
 
 /// The last ids of segments, which are kept for recoveries and compactions.
 const KEPT_SEGMENTS: u32 = 1 << 16;
@@ -27,8 +27,7 @@ impl Log {
             return Err(Error::Exhausted { what: "segments" });
         }
         // The next segment must follow the last one; otherwise its id would be a gap.
-        let go_on = || self.poison_on_panic(|| self.go_on_in_next(state));
-        self.setup.watch(Activity::Roll, go_on)
+        self.setup.watch(Activity::Roll, || self.go_on_in_next(state))
     }
 
     fn go_on_in_next(&self, state: &mut LogState) -> Result<()> {
@@ -77,6 +76,8 @@ impl Log {
         let mut pending_frame =
             PendingFrame::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
         pending_frame.header.extra = state.tail.offset;
+        // With it the directory can be built again from the frames, byte by byte.
+        pending_frame.header.seq = Seq(state.next_run_no.0);
         pending_frame.header.position = segment.position(seal);
         pending_frame.header.lsn = state.next_lsn;
         pending_frame.header.durable = self.commit.durable();

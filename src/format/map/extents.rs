@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Damage;
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::FRAME_HEADER_LEN;
 use crate::format::layout::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
 use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN};
 use crate::format::segments::directory_builder::DirectoryBuilder;
@@ -228,29 +227,10 @@ impl Extents {
             && log.values().is_sorted()
     }
 
-    /// Takes back where segments end if their end or SEAL frame is not within their extent: the
-    /// file would be too short for it once what is behind that is cut off. So are those of the log
-    /// behind them, since none is sealed behind one that is not. Returns whether there were any.
-    pub(crate) fn unseal_misplaced(&mut self, size: ExtentSize) -> bool {
-        let is_within = |at: &SealedAt| {
-            at.end <= at.seal && u64::from(at.seal) + FRAME_HEADER_LEN as u64 <= size.bytes()
-        };
-        let of_log = |used: &Use| match used {
-            Use::Log { segment, purpose: Purpose::Log, sealed: Some(at), .. } => {
-                (!is_within(at)).then_some(*segment)
-            }
-            _ => None,
-        };
-        let first = self.uses.values().filter_map(of_log).min();
-        let mut any = false;
-        for used in self.uses.values_mut() {
-            let Use::Log { segment, purpose, sealed, .. } = used else { continue };
-            let is_behind = *purpose == Purpose::Log && first.is_some_and(|it| *segment >= it);
-            if sealed.take_if(|at| is_behind || !is_within(at)).is_some() {
-                any = true;
-            }
-        }
-        any
+    /// Frees all extents of the index.
+    pub(crate) fn drop_index(&mut self) {
+        self.uses.retain(|_, used| !matches!(used, Use::Index { .. }));
+        self.index_len = 0;
     }
 
     /// The extents of the index in order; `None` if there is a gap, or if they are not as many as

@@ -7,16 +7,13 @@ use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
 const MAGIC: [u8; 8] = *b"RLOGSUP1";
 /// The bytes that the check covers; it stands behind them.
-pub const CHECKED_LEN: usize = 176;
+pub const CHECKED_LEN: usize = 152;
 
 /// The store was closed properly: no segment has unsynced frames.
 pub const FLAG_CLEAN: u32 = 1;
 /// The index was about to be opened. If this is set after a crash, the index is dropped and
 /// rebuilt, since opening it may have killed the process.
 pub const FLAG_INDEX_OPENING: u32 = 1 << 1;
-/// The manifest was reconstructed from the segments, and it does not list all of them as sealed
-/// yet: unsealed ones may be older than compaction outputs.
-pub const FLAG_SALVAGED: u32 = 1 << 2;
 /// The file is a copy that a backup made, and no process has opened it for writing since.
 pub const FLAG_COPY: u32 = 1 << 3;
 
@@ -53,14 +50,8 @@ pub struct Superblock {
     pub next_run_no: RunNo,
     /// If the store was closed properly, no frame got this order or a larger one.
     pub next_lsn: Lsn,
-    /// The boot id of the machine when the slot was written; zero if unknown.
-    pub boot_id: [u8; 16],
     /// See the `FLAG_` constants.
     pub flags: u32,
-    /// Differs after each time that a writer went on although the manifest or frames were missing:
-    /// a random number for the former, whose lower half is a check of the places of the latter.
-    /// Zero if none has.
-    pub salvage: u64,
     /// If the store was closed properly: how many bytes were deleted since a compaction found
     /// nothing more to gain, roughly.
     pub dead: u64,
@@ -84,14 +75,12 @@ impl Superblock {
                 .zeros(4)
                 .u64(self.next_run_no.0)
                 .u64(self.next_lsn.0)
-                .bytes(&self.boot_id)
-                .u64(self.salvage)
                 .u64(self.dead);
         })
     }
 
     /// Whether this slot was written after the other one. Epochs may wrap around: the two that are
-    /// compared are always consecutive.
+    /// compared are close to each other.
     pub fn is_newer_than(&self, other: &Self) -> bool {
         (1..1 << 63).contains(&self.epoch.0.wrapping_sub(other.epoch.0))
     }
@@ -114,8 +103,6 @@ impl Superblock {
             next_segment: SegmentId(reader.u32()?),
             next_run_no: RunNo(reader.zeros(4)?.u64()?),
             next_lsn: Lsn(reader.u64()?),
-            boot_id: reader.array()?,
-            salvage: reader.u64()?,
             dead: reader.u64()?,
         })
     }
@@ -137,9 +124,7 @@ mod tests {
             next_segment: SegmentId(6),
             next_run_no: RunNo(12),
             next_lsn: Lsn(900),
-            boot_id: [1; 16],
             flags: FLAG_CLEAN,
-            salvage: 88,
             dead: 4000,
         };
         let page = block.encode();

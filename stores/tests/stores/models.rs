@@ -270,7 +270,7 @@ impl<S: Subject> Actor<S> {
 fn with_options(seed: u64) -> runlog::Options {
     let entropy = Arc::new(SimEntropy::new(seed));
     // Without a boot id each crash counts as a power cut.
-    let environment = Environment::system().entropy(entropy).boot_id(None);
+    let environment = Environment::system().entropy(entropy);
     options().sync_interval(None).environment(environment)
 }
 

@@ -30,10 +30,7 @@ pub(crate) enum Life {
 pub(crate) fn options(clock: &SimClock) -> Options {
     let options = Options::new().extent_size(64 << 10).max_record_len(2 << 20);
     options.background(false).environment(
-        Environment::system()
-            .clock(Arc::new(clock.clone()))
-            .entropy(Arc::new(SimEntropy::new(5)))
-            .boot_id(None),
+        Environment::system().clock(Arc::new(clock.clone())).entropy(Arc::new(SimEntropy::new(5))),
     )
 }
 

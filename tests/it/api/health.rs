@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment, Step};
+use runlog::env::{Environment, Step};
 use runlog::storage::Storage;
 use runlog::{Activity, Options, Outcome, RunLog, SegmentId, TailWriter, Timestamp};
 use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
@@ -34,8 +34,7 @@ impl Store {
         let background = Background::default();
         let environment = Environment::system()
             .clock(Arc::new(clock.clone()))
-            .entropy(Arc::new(SimEntropy::new(7)))
-            .boot_id(Some(BootId([1; 16])));
+            .entropy(Arc::new(SimEntropy::new(7)));
         let options = Options::new().extent_size(EXTENT).environment(environment);
         let options = options.tail_writer(TailWriter::Pwrite);
         let options = change(options.scheduler(Arc::new(background.clone())));

@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
-use runlog::env::{BootId, Clock, Environment};
+use runlog::env::{Clock, Environment};
 use runlog::format::frames::frame::{Chunks, FRAME_HEADER_LEN};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
@@ -80,10 +80,7 @@ fn options(clock: &Arc<Meanwhile>) -> Options {
         .background(false)
         .compaction(Compaction::new().automatic(false))
         .environment(
-            Environment::system()
-                .clock(clock.clone())
-                .entropy(Arc::new(SimEntropy::new(1)))
-                .boot_id(Some(BootId([7; 16]))),
+            Environment::system().clock(clock.clone()).entropy(Arc::new(SimEntropy::new(1))),
         )
 }
 

@@ -3,13 +3,12 @@
 
 use std::io;
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment, Step};
+use runlog::env::{Environment, Step};
 use runlog::storage::{Storage, TailWindow};
 use runlog::{
     Activity, Compression, Error, IoAction, Options, Outcome, RunLog, TailWriter, Timestamp,
@@ -76,16 +75,14 @@ impl Storage for Synced {
         self.disk.map_tail(offset, len)
     }
 
-    fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
-        self.disk.release(kept)
+    fn release(&self) -> usize {
+        self.disk.release()
     }
 }
 
 fn options(clock: &SimClock, told: &Arc<Told>) -> Options {
-    let environment = Environment::system()
-        .clock(Arc::new(clock.clone()))
-        .entropy(Arc::new(SimEntropy::new(7)))
-        .boot_id(Some(BootId([1; 16])));
+    let environment =
+        Environment::system().clock(Arc::new(clock.clone())).entropy(Arc::new(SimEntropy::new(7)));
     let told: Arc<Told> = Arc::clone(told);
     let options = Options::new().extent_size(64 << 10).background(false).observer(told);
     options.environment(environment).tail_writer(TailWriter::Pwrite)

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment, Step};
+use runlog::env::{Environment, Step};
 use runlog::{
     Allow, Batch, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Receipt,
     Retention, Rule, RunLog, RunQuery, RunRef, RunStatus, RunWriter, Timestamp, Version,
@@ -260,8 +260,7 @@ fn options(points: &Points<SimDisk>, background: &Background) -> Options {
     let clock = SimClock::new(Timestamp(5_000_000_000));
     let environment = Environment::system()
         .clock(Arc::new(points.with(clock)))
-        .entropy(Arc::new(points.with(SimEntropy::new(1))))
-        .boot_id(Some(BootId([1; 16])));
+        .entropy(Arc::new(points.with(SimEntropy::new(1))));
     Options::new()
         .extent_size(64 << 10)
         .index_cache(1 << 20)

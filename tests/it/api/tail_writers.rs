@@ -16,8 +16,7 @@ fn options(writer: TailWriter) -> Options {
     Options::new().extent_size(EXTENT).background(false).tail_writer(writer).environment(
         Environment::system()
             .clock(Arc::new(SimClock::new(Timestamp(1_000_000))))
-            .entropy(Arc::new(SimEntropy::new(1)))
-            .boot_id(None),
+            .entropy(Arc::new(SimEntropy::new(1))),
     )
 }
 

@@ -350,7 +350,7 @@ impl Copy {
         let copy = options.open_storage(Arc::new(SimDisk::untracked(image.clone())));
         let copy = copy.map_err(|error| fail(format!("reading: {error}")))?;
         let report = copy.recovery_report();
-        if let Some(damage) = self.first_of(report.damaged.iter()).filter(|_| !report.salvaged) {
+        if let Some(damage) = self.first_of(report.damaged.iter()) {
             return Err(fail(format!("{damage}, by {report}")));
         }
         let found = self.moment(&copy).map_err(fail)?;

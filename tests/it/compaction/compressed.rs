@@ -41,8 +41,7 @@ const WORDS: [&str; 12] = [
 fn plain() -> Options {
     let environment = runlog::env::Environment::system()
         .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(3)))
-        .boot_id(None);
+        .entropy(Arc::new(SimEntropy::new(3)));
     let by_hand = Compaction::new().automatic(false);
     Options::new()
         .extent_size(EXTENT)

@@ -11,8 +11,7 @@ const EXTENT: u64 = 1 << 20;
 fn options() -> Options {
     let environment = runlog::env::Environment::system()
         .clock(Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(11)))
-        .boot_id(None);
+        .entropy(Arc::new(SimEntropy::new(11)));
     Options::new()
         .extent_size(EXTENT)
         .background(false)

@@ -22,8 +22,7 @@ const EXTENT: u64 = 64 << 10;
 fn options() -> Options {
     let environment = runlog::env::Environment::system()
         .clock(Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(7)))
-        .boot_id(None);
+        .entropy(Arc::new(SimEntropy::new(7)));
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 

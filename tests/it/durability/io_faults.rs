@@ -304,7 +304,7 @@ fn a_store_opens_on_a_disk_that_was_full_when_the_power_went_and_runs_can_be_del
             for boot in [2, 3] {
                 let machine = Machine { boot, ..machine.clone() };
                 let (gate, log) = open(&left, &machine).unwrap_or_else(|error| fail(error));
-                torn += usize::from(!log.recovery_report().torn.is_empty());
+                torn += usize::from(log.recovery_report().torn.is_some());
                 if boot == 2 {
                     let found = model.check(&log, least, most).map(|_| ());
                     found.and_then(|()| check_whole(&log)).unwrap_or_else(|error| fail(error));
@@ -325,44 +325,6 @@ fn a_store_opens_on_a_disk_that_was_full_when_the_power_went_and_runs_can_be_del
         }
     }
     assert!(deleted > 100 && torn > 10, "{deleted} deleted, {torn} torn");
-}
-
-/// A virtual machine that is resumed, or a volume that is set back, has the same boot id but no
-/// page cache: then recovery is as after a power loss, except for at most one hole, which is
-/// reported.
-#[test]
-fn a_boot_id_that_outlives_the_page_cache_leaves_a_prefix_or_tells_of_the_hole() {
-    let (mut prefixes, mut told) = (0, 0);
-    for seed in 0..30 {
-        let mut world = World::create(seed, Machine::new(seed, 1), false);
-        (0..60 + 3 * seed).for_each(|_| world.step());
-        world.start_run();
-        world.sync();
-        for number in 0..60 {
-            let run = *world.running().last().unwrap();
-            world.append(run, 300 + 90 * number, false);
-        }
-        let Abandoned { disk, model, machine, .. } = world.abandon();
-        let (least, most) = model.after_power_loss(disk.op_count());
-        for survivors in Survivors::ALL {
-            for choice in 0..4 {
-                let image = SimDisk::untracked(disk.crash(survivors, choice));
-                let (gate, log) = open(&image, &machine).unwrap();
-                match model.check(&log, least, most) {
-                    Ok(_) => prefixes += 1,
-                    Err(error) => {
-                        let damaged = &log.recovery_report().damaged;
-                        let what = format!("seed {seed}, {survivors:?}");
-                        assert_eq!(damaged.len(), 1, "{what}: {error}; {damaged:?}");
-                        told += 1;
-                    }
-                }
-                gate.shut();
-            }
-        }
-    }
-    println!("{prefixes} prefixes, {told} with a hole that was told");
-    assert!(prefixes > 500, "{prefixes} and {told}");
 }
 
 #[test]

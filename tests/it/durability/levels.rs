@@ -340,13 +340,14 @@ fn the_background_sync_makes_records_durable_without_being_asked() {
 
 #[test]
 fn the_bytes_that_are_not_durable_are_those_of_all_frames_from_there_to_the_end() {
-    let log = quiet().create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let log = on_demand().create_storage(Arc::new(MemoryStorage::new())).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     log.sync().unwrap();
     let mut end = log.stats().unwrap().end;
     assert_eq!(log.stats().unwrap().undurable_bytes, 0);
     let (mut appended, mut crossed) = (Vec::new(), false);
-    for _ in 0..250 {
+    // The next segment is set aside early, which takes a sync.
+    while !crossed && appended.len() < 10_000 {
         let _ = run.append_record(&at(Durability::Process, &[b'x'; 900])).unwrap();
         let stats = log.stats().unwrap();
         if stats.end.segment != end.segment {
@@ -354,7 +355,6 @@ fn the_bytes_that_are_not_durable_are_those_of_all_frames_from_there_to_the_end(
         }
         appended.push((end, stats.end.offset - end.offset));
         end = stats.end;
-        // A segment that is set aside takes a sync.
         let behind = appended.iter().filter(|(start, _)| *start >= stats.durable);
         let bytes: u64 = behind.map(|(_, len)| u64::from(*len)).sum();
         assert_eq!(stats.undurable_bytes, bytes, "from {} to {}", stats.durable, stats.end);
@@ -628,45 +628,6 @@ fn a_store_that_was_never_closed_opens_with_everything_in_it() {
 }
 
 #[test]
-fn a_record_that_is_lost_in_a_mapped_file_is_told_by_every_way_of_reading() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = || Options::new().extent_size(64 << 10).background(false);
-    let log = options().create(folder.path().join("store")).unwrap();
-    let run = log.start_run("agent", "run", ()).unwrap();
-    for number in 0..10 {
-        let payload = format!("record number {number}");
-        let record = NewRecord::new(payload.as_bytes());
-        let _ = run.append_record(&record.durability(Durability::Disk)).unwrap();
-    }
-    // As after a kill, except for one bit in the header of a record.
-    let mut bytes = std::fs::read(folder.path().join("store")).unwrap();
-    let payload = b"record number 5";
-    let at = bytes.windows(payload.len()).position(|window| window == payload).unwrap();
-    bytes[at - 72 + 48] ^= 1;
-    std::fs::write(folder.path().join("copy"), bytes).unwrap();
-    let copy = options().open(folder.path().join("copy")).unwrap();
-    let (mut kept, mut lost) = (Vec::new(), 0);
-    for item in copy.trace("run").unwrap() {
-        match item {
-            Ok(record) => {
-                kept.push(record.seq().0);
-                assert!(cfg!(not(target_os = "linux")) || record.into_payload().is_view());
-            }
-            Err(error) => lost += u32::from(error.is_corruption()),
-        }
-    }
-    assert_eq!((kept, lost), (vec![0, 1, 2, 3, 4, 6, 7, 8, 9], 1));
-    let (mut trace, mut seen, mut lost) = (copy.trace("run").unwrap(), 0, 0);
-    while let Some(view) = trace.next_view() {
-        match view {
-            Ok(_) => seen += 1,
-            Err(error) => lost += u32::from(error.is_corruption()),
-        }
-    }
-    assert_eq!((seen, lost), (9, 1));
-}
-
-#[test]
 fn no_version_and_no_order_is_given_out_twice_whatever_a_power_loss_takes() {
     let mut disk = SimDisk::new();
     let mut log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
@@ -764,7 +725,7 @@ fn what_is_appended_after_a_large_record_that_was_lost_but_for_its_end_is_kept()
         }
         let disk = SimDisk::from_image(disk.crash(Survivors::OnlyLast, 0));
         // Another boot: the page cache is gone.
-        let environment = Environment::system().boot_id(None);
+        let environment = Environment::system();
         let options = quiet().environment(environment);
         let log = options.open_storage(Arc::new(disk.clone())).unwrap();
         let run = log.start_run("agent", "next", ()).unwrap();

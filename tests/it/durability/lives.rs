@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runlog::{Compression, Corruption, Damage, Error, Place as Damaged, SpaceReturn, TailWriter};
+use runlog::{Compression, Error, SpaceReturn, TailWriter};
 use runlog_sim::{Fault, OpKind, SimDisk, SimEntropy, SplitMix64, Survivors};
 
 use crate::support::background::Background;
@@ -69,8 +69,6 @@ struct Tally {
     lost_events: u64,
     /// Openings after a superblock or the manifest was damaged.
     harmed: u64,
-    /// Power cuts after which the boot id was still the same.
-    outlived: u64,
     emptied: u64,
     /// Rounds at the end of which something of a segment was lost, and was told.
     told: u64,
@@ -90,7 +88,6 @@ impl Tally {
         self.failed_opens += other.failed_opens;
         self.lost_events += other.lost_events;
         self.harmed += other.harmed;
-        self.outlived += other.outlived;
         self.emptied += other.emptied;
         self.told += other.told;
     }
@@ -126,8 +123,6 @@ struct Story {
     least: usize,
     /// The power must fail before the next opening.
     must_be_cut: bool,
-    /// The contents of the disk when the power failed, if the boot id stayed the same.
-    outlived: Option<Vec<u8>>,
     /// The disk fills in this life, and nothing else fails.
     fills: bool,
     /// Calls of this life that a full disk refused.
@@ -208,7 +203,6 @@ impl Story {
             place,
             least: 0,
             must_be_cut: false,
-            outlived: None,
             fills: false,
             refusals: 0,
             keeps,
@@ -397,11 +391,6 @@ impl Story {
         self.least = self.world.model.after_power_loss(done).0;
         let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
         self.world.disk.lose_power(survivors, self.random.next_u64());
-        // A virtual machine that is resumed has the boot id of before.
-        self.outlived = (self.random.below(6) == 0).then(|| self.world.disk.image());
-        if self.outlived.is_none() {
-            self.world.machine.boot += 1;
-        }
         if self.without("numbers") {
             self.world.given = Given::default();
         }
@@ -415,7 +404,7 @@ impl Story {
         tally.harmed += u64::from(harmed);
         loop {
             let disk = self.world.disk.clone();
-            let faulty = self.random.below(4) == 0 && self.outlived.is_none();
+            let faulty = self.random.below(4) == 0;
             let soon = disk.op_count() + self.random.index(24);
             let mut limit = usize::MAX;
             if faulty {
@@ -433,17 +422,9 @@ impl Story {
             }
             let opened = self.world.try_open(limit);
             if let Err(error) = opened {
-                // Without its manifest a store may need one extent to open; it reports that and
-                // stays unchanged.
-                let needs_extent = harmed && error.is_disk_full();
-                assert!(faulty || needs_extent, "the store does not open: {error}");
-                if needs_extent {
-                    self.give_space();
-                }
+                assert!(faulty && !error.is_damaged(), "the store does not open: {error}");
                 tally.failed_opens += 1;
                 self.place.what += ": it failed";
-            } else if !faulty && self.is_believed_in_vain() {
-                self.start_machine_again();
             } else if !faulty {
                 break;
             } else {
@@ -455,7 +436,8 @@ impl Story {
             }
         }
         self.must_be_cut = false;
-        tally.outlived += u64::from(self.outlived.take().is_some());
+        let report = self.world.log().recovery_report();
+        assert!(harmed || report.damaged.is_empty(), "a crash is reported as damage: {report}");
         if self.random.coin() {
             self.give_space();
         }
@@ -479,43 +461,15 @@ impl Story {
         }
     }
 
-    /// Sometimes damages a superblock or the manifest.
+    /// Sometimes damages a superblock or the end of the manifest.
     fn harm(&mut self) -> bool {
-        if self.random.below(if self.keeps { 3 } else { 6 }) != 0 {
+        if self.random.below(6) != 0 {
             return false;
         }
         let harm = Harm::ALL[self.random.index(Harm::ALL.len())];
         self.place.what += &format!(", damaged {harm:?}");
         harm.on_disk(&self.world.disk, &mut self.random);
-        // A salvage may bring back a segment from which runs were erased.
-        self.world.left.clear();
-        if harm.has_slot() {
-            // It may be the only one that promised the numbers which a power cut took.
-            self.world.given = Given::default();
-        }
         true
-    }
-
-    /// Whether the store takes the result of a power cut for that of a kill, since the boot id is
-    /// the same and there is only one hole, as damage would make it too. It reports the hole; the
-    /// records behind it are then not a prefix.
-    fn is_believed_in_vain(&self) -> bool {
-        let report = self.world.log().recovery_report();
-        // For a record with a part in the hole, that part is reported as missing.
-        let is_hole = |it: &&Corruption| {
-            matches!(it.place, Damaged::Frame(_)) && it.damage != Damage::Missing
-        };
-        let holes = report.damaged.iter().filter(is_hole);
-        self.outlived.is_some() && report.same_boot && holes.count() == 1
-    }
-
-    /// As if the boot id had been another one after the power cut.
-    fn start_machine_again(&mut self) {
-        self.world.die();
-        let image = self.outlived.take().expect("it was kept");
-        self.world.put_on(SimDisk::from_image(image));
-        self.world.machine.boot += 1;
-        self.place.what += ", on another boot after all";
     }
 
     /// A part of a sealed segment is lost while the store is closed. Everything that this affects

@@ -69,8 +69,7 @@ impl Interruption {
 fn options(index: bool) -> Options {
     let environment = Environment::system()
         .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(7)))
-        .boot_id(None);
+        .entropy(Arc::new(SimEntropy::new(7)));
     Options::new().extent_size(EXTENT).background(false).index(index).environment(environment)
 }
 
@@ -201,7 +200,7 @@ fn a_check_beside_a_close_reports_no_damage() {
         let log = interruption.open(&options(true).index_cache(0), image.clone());
         let other = log.clone();
         // At the reads of whole segments: the index is closed before it is compared.
-        interruption.plan(at, 8 << 10..usize::MAX, move || other.close().unwrap());
+        interruption.plan(at, 8 << 10..usize::MAX, move || drop(other.close().unwrap()));
         match log.verify() {
             Ok(report) => {
                 assert!(report.is_clean(), "read {at}: {:?}", report.problems);
@@ -256,8 +255,7 @@ fn a_run_that_an_append_begins_is_no_orphan_of_another_life() {
         let points = Points::new(SimDisk::untracked(Vec::new()));
         let environment = Environment::system()
             .clock(Arc::new(points.with(SimClock::new(Timestamp(1_000_000_000)))))
-            .entropy(Arc::new(points.with(SimEntropy::new(7))))
-            .boot_id(None);
+            .entropy(Arc::new(points.with(SimEntropy::new(7))));
         let options = Options::new().extent_size(EXTENT).environment(environment);
         let options = options.scheduler(Arc::new(Background::default()));
         let log = options.create_storage(Arc::new(points.clone())).unwrap();

@@ -17,13 +17,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::map::owner;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Activity, Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata,
-    NewRecord, Options, Outcome, Owner, Place, RunLog, RunQuery, RunStatus, SegmentId, Seq,
-    Timestamp,
+    NewRecord, Options, Outcome, Owner, RunLog, RunQuery, RunStatus, SegmentId, Seq, Timestamp,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
@@ -37,7 +36,6 @@ const MILLISECOND: i64 = 1_000_000;
 const PAGE: usize = 4096;
 
 /// The boot in which the golden stores were written.
-const BOOT: BootId = BootId([0xB0; 16]);
 
 /// Where the torn record of the torn store is.
 const TORN_AT: u32 = 400;
@@ -174,8 +172,7 @@ impl World {
         let clock = SimClock::new(Timestamp(BEGIN));
         let environment = Environment::system()
             .clock(Arc::new(clock.clone()))
-            .entropy(Arc::new(SimEntropy::new(seed)))
-            .boot_id(Some(BOOT));
+            .entropy(Arc::new(SimEntropy::new(seed)));
         let options = Options::new()
             .extent_size(64 << 10)
             .background(false)
@@ -478,15 +475,13 @@ fn told_by(log: &RunLog, run: &str) -> Vec<Option<Vec<u8>>> {
 #[test]
 fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
-    let mut environment = Environment::system();
-    environment.boot_id = Some(BootId([1; 16]));
+    let environment = Environment::system();
     let options = Options::new().background(false).environment(environment);
     let log = options.open_storage(storage.clone()).unwrap();
     let report = log.recovery_report();
     let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
-    let torn: Vec<_> = report.torn.iter().map(|torn| (torn.at, torn.orphans)).collect();
-    assert_eq!(torn, [(at, 2)]);
-    assert!(!report.clean && !report.same_boot && report.damaged.is_empty(), "{report}");
+    assert_eq!(report.torn, Some(at));
+    assert!(!report.clean && report.damaged.is_empty(), "{report}");
     let expected = [Some(b"kept".to_vec()), Some(b"synced".to_vec())];
     assert_eq!(told_by(&log, "torn"), expected);
     assert_eq!(log.writer("torn").unwrap().append(b"after").unwrap().seq, Seq(2));
@@ -496,23 +491,6 @@ fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     assert_eq!(told_by(&log, "torn")[..2], expected);
     assert_eq!(told_by(&log, "torn")[2..], [Some(b"after".to_vec())]);
     assert!(log.verify().unwrap().is_clean());
-}
-
-#[test]
-fn the_golden_store_that_a_kill_tore_loses_the_torn_record_only() {
-    let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
-    let mut environment = Environment::system();
-    environment.boot_id = Some(BOOT);
-    let options = Options::new().background(false).environment(environment);
-    let log = options.open_storage(storage).unwrap();
-    let report = log.recovery_report();
-    assert!(report.same_boot && report.torn.is_empty(), "{report}");
-    let damaged: Vec<_> = report.damaged.iter().map(|damage| (damage.place, damage.seq)).collect();
-    let at = LogPosition { segment: SegmentId(1), offset: TORN_AT };
-    assert_eq!(damaged, [(Place::Frame(at), Some(Seq(2)))]);
-    let text = |text: &str| Some(text.as_bytes().to_vec());
-    let expected = [text("kept"), text("synced"), None, text("behind"), text("last")];
-    assert_eq!(told_by(&log, "torn"), expected);
 }
 
 #[test]

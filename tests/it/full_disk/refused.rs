@@ -19,8 +19,7 @@ const LARGE: usize = 200_000;
 fn options(boot: u64) -> Options {
     let environment = Environment::system()
         .clock(Arc::new(SimClock::new(Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(boot)))
-        .boot_id(Some(runlog::env::BootId([u8::try_from(boot).unwrap(); 16])));
+        .entropy(Arc::new(SimEntropy::new(boot)));
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 

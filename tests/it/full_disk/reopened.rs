@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runlog::format::{EXTENTS_AT, MANIFEST_AT};
-use runlog::storage::Storage;
 use runlog::{
     Activity, Batch, Compaction, Durability, Error, NewRecord, Observer, Options, Outcome, Phase,
     Result, Retention, Rule, RunLog, SpaceReturn,
@@ -18,8 +16,7 @@ const BLOCK: u64 = 4096;
 fn options() -> Options {
     let environment = runlog::env::Environment::system()
         .clock(Arc::new(SimClock::new(runlog::Timestamp(1_000_000_000))))
-        .entropy(Arc::new(SimEntropy::new(7)))
-        .boot_id(None);
+        .entropy(Arc::new(SimEntropy::new(7)));
     Options::new().extent_size(EXTENT).background(false).environment(environment)
 }
 
@@ -298,28 +295,6 @@ fn an_erase_that_met_a_full_disk_is_finished_by_the_next() {
     assert!(!has_secret());
     assert_eq!(log.trace("other").unwrap().count(), 30);
     assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
-}
-
-#[test]
-fn a_store_that_lost_its_manifest_opens_on_a_full_disk_as_often_as_it_is_killed() {
-    let disk = SimDisk::untracked(Vec::new());
-    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-    let run = log.start_run("agent", "run", ()).unwrap();
-    for _ in 0..5 {
-        let _ = run.append(&[1; 2_000]).unwrap();
-    }
-    drop((run, log));
-    disk.set_capacity(disk.allocated());
-    for _ in 0..3 {
-        let areas = vec![0; (EXTENTS_AT - MANIFEST_AT) as usize];
-        disk.write_at(MANIFEST_AT, &areas).unwrap();
-        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-        assert!(log.recovery_report().salvaged);
-        assert_eq!(log.trace("run").unwrap().count(), 5);
-    }
-    let log = options().open_storage(Arc::new(disk)).unwrap();
-    let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();
-    assert!(log.verify().unwrap().is_clean());
 }
 
 /// Ends a test that builds the index without end.

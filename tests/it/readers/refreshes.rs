@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunStatus};
 
-use crate::recovery::agreeing::frames;
+use crate::support::frames::frames;
 
 /// A storage of which one read fails.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::FrameKind;
 use runlog::{
     Allow, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, Retention, RunLog,
@@ -16,8 +16,8 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
-use crate::recovery::agreeing::frames;
 use crate::support::background::Background;
+use crate::support::frames::frames;
 
 const EXTENT: u64 = 64 << 10;
 const SECOND: i64 = 1_000_000_000;
@@ -87,7 +87,6 @@ impl Scene {
         Environment::system()
             .clock(Arc::new(self.clock.clone()))
             .entropy(Arc::new(SimEntropy::new(7)))
-            .boot_id(Some(BootId([1; 16])))
     }
 
     fn options(&self, index: bool) -> Options {

@@ -1,32 +1,19 @@
-//! Damage in the last segment of the log.
-//!
-//! If the last frames are lost, although they were durable, the log goes on behind them, not in
-//! their place: what is new there would count as durable before it is. What a failed sync dropped
-//! is stored again by the next opening: what counts, and what an earlier opening wrote.
+//! What a failed sync dropped is stored again by the next opening: what counts, and what an earlier
+//! opening wrote.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use runlog::env::{BootId, Environment, Step};
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
-use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{FrameKind, MANIFEST_AT};
 use runlog::storage::Storage;
-use runlog::{
-    Allow, Durability, Metadata, NewRecord, Options, Outcome, Reader, ReaderOptions, RunLog,
-    TailWriter,
-};
+use runlog::{Durability, Metadata, NewRecord, RunLog, TailWriter};
 use runlog_sim::{OpKind, SimDisk, Survivors};
 
-use crate::support::background::Background;
 use crate::support::frames::{EXTENT, frames_in, unindexed};
 
 fn on(image: Vec<u8>) -> SimDisk {
     SimDisk::untracked(image)
-}
-
-fn open(disk: &SimDisk, boot: u8) -> RunLog {
-    unindexed(boot).open_storage(Arc::new(disk.clone())).unwrap()
 }
 
 /// The sequences of the records of a run that can be read.
@@ -34,166 +21,8 @@ fn seqs(log: &RunLog, run: &str) -> Vec<u64> {
     log.trace(("agent", run)).unwrap().flatten().map(|record| record.seq().0).collect()
 }
 
-/// A closed store with a run that has ended and one with four records; and whether only the last
-/// frame, or all frames, are lost, as zeros or as other bytes.
-fn without_its_end(all: bool, byte: u8) -> Vec<u8> {
-    let disk = on(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
-    let about = || Metadata::default().durability(Durability::Process);
-    let run = log.start_run("agent", "run", about()).unwrap();
-    let ended = log.start_run("agent", "ended", about()).unwrap();
-    let _ = ended.end(&Outcome::completed()).unwrap();
-    for number in 0..4 {
-        let _ = run.append(&[number; 900]).unwrap();
-    }
-    drop((run, ended));
-    log.close().unwrap();
-    let mut image = disk.image();
-    let frames = frames_in(&image, 0);
-    let (first, last) = (frames.first().unwrap(), frames.last().unwrap());
-    let lost = if all { first } else { last }.0.start..last.0.end;
-    image[lost].fill(byte);
-    image
-}
-
-#[test]
-fn a_loss_of_power_after_the_end_of_the_log_was_lost_leaves_a_prefix_of_what_is_new() {
-    for (all, byte) in [(false, 0), (false, 0xff), (true, 0), (true, 0xff)] {
-        let disk = on(without_its_end(all, byte));
-        let log = open(&disk, 1);
-        let before = if all { vec![] } else { vec![0, 1, 2] };
-        if all {
-            drop(log.start_run("agent", "new", Metadata::default()).unwrap());
-        } else {
-            assert_eq!(seqs(&log, "run"), before);
-        }
-        let name = if all { "new" } else { "run" };
-        let run = log.writer(("agent", name)).unwrap();
-        for payload in [[7; 300].as_slice(), &[8; 3000]] {
-            let record = NewRecord::new(payload).durability(Durability::Process);
-            let _ = run.append_record(&record).unwrap();
-        }
-        // The power goes: of the two only the second is stored.
-        let mut image = disk.image();
-        let found = image.windows(300).position(|bytes| bytes == [7; 300]).unwrap();
-        image[found - 72..found + 300].fill(0);
-        drop((run, log));
-        let disk = on(image);
-        for opening in 0..2 {
-            let log = open(&disk, 2);
-            assert_eq!(seqs(&log, name), before, "{all}, {byte}: opening {opening}");
-            log.close().unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_store_whose_last_frame_was_lost_opens_on_a_full_disk_and_its_runs_can_be_deleted() {
-    for byte in [0, 0xff] {
-        let disk = on(without_its_end(false, byte));
-        disk.set_capacity(disk.allocated());
-        for opening in 0..2 {
-            let log = open(&disk, 1);
-            assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}: opening {opening}");
-            drop(log);
-        }
-        let log = open(&disk, 1);
-        log.delete_run(("agent", "ended")).unwrap();
-        let _ = log.end_run("agent", "run", &Outcome::failed(), Allow::nothing()).unwrap();
-        let image = disk.image();
-        drop(log);
-        for boot in [1, 2] {
-            let log = open(&on(image.clone()), boot);
-            assert!(log.run(("agent", "ended")).is_err(), "{byte}, boot {boot}");
-            assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}, boot {boot}");
-            assert!(log.outcome(("agent", "run")).unwrap().is_some(), "{byte}, boot {boot}");
-        }
-    }
-}
-
-/// A writer on a full disk goes on behind a durable frame that was lost. What a loss of power takes
-/// there is one piece with that frame, and was not durable.
-#[test]
-fn what_is_lost_directly_behind_a_durable_frame_that_was_lost_ends_the_log() {
-    for byte in [0, 0xff] {
-        let disk = on(without_its_end(false, byte));
-        disk.set_capacity(disk.allocated());
-        let log = open(&disk, 1);
-        let append = || {
-            let start = EXTENT + log.stats().unwrap().end.offset as usize;
-            let _ = log.writer(("agent", "run")).unwrap().append(&[7; 100]).unwrap();
-            start
-        };
-        let (first, _, last) = (append(), append(), append());
-        let mut image = disk.image();
-        drop(log);
-        image[first..last].fill(0);
-        let log = open(&on(image), 2);
-        assert_eq!(seqs(&log, "run"), [0, 1, 2], "{byte}: {}", log.recovery_report());
-    }
-}
-
-/// The same where nothing is left of its segment behind the floor: its SEAL frame is lost too, and
-/// what is in the next segment was written later.
-#[test]
-fn what_is_lost_behind_the_floor_with_all_of_its_segment_ends_the_log() {
-    for byte in [0, 0xff] {
-        let background = Background::default();
-        let disk = on(without_its_end(false, byte));
-        disk.set_capacity(disk.allocated());
-        let options = unindexed(1).scheduler(Arc::new(background.clone()));
-        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
-        let floor = log.stats().unwrap().end;
-        disk.set_capacity(u64::MAX);
-        // Its sync covers nothing of what follows.
-        assert!(background.run(Step::Reserve));
-        while log.stats().unwrap().end.segment == floor.segment {
-            let payload = [7; 5000];
-            let record = NewRecord::new(&payload).durability(Durability::Process);
-            let _ = log.writer(("agent", "run")).unwrap().append_record(&record).unwrap();
-        }
-        let mut image = disk.image();
-        drop(log);
-        image[EXTENT + floor.offset as usize..2 * EXTENT].fill(0);
-        let disk = on(image);
-        for opening in 0..2 {
-            let log = open(&disk, 2);
-            let found = seqs(&log, "run");
-            assert_eq!(found, [0, 1, 2], "{byte}, {opening}: {}", log.recovery_report());
-        }
-    }
-}
-
-/// The records of a run, and which of them cannot be read.
-fn all(log: &RunLog) -> Vec<Result<u64, ()>> {
-    let records = log.trace(("agent", "run")).unwrap();
-    records.map(|record| record.map(|record| record.seq().0).map_err(drop)).collect()
-}
-
-/// Of the last two frames the first is lost, and of the second the record. On a full disk the log
-/// goes on behind them.
-#[test]
-fn a_durable_frame_behind_a_lost_one_keeps_its_place_if_its_record_is_damaged() {
-    for byte in [0, 0xff] {
-        let mut image = without_its_end(false, 1);
-        let mut records: Vec<_> = frames_in(&image, 0);
-        records.retain(|(_, frame)| frame.kind == FrameKind::Record);
-        let [.., first, second] = &records[..] else { panic!("{records:?}") };
-        image[first.0.clone()].fill(byte);
-        image[second.0.start + 200] ^= 1;
-        let disk = on(image);
-        disk.set_capacity(disk.allocated());
-        let log = open(&disk, 1);
-        for _ in 0..3 {
-            let _ = log.writer(("agent", "run")).unwrap().append(&[7; 100]).unwrap();
-        }
-        let (expected, image) = (all(&log), disk.image());
-        drop(log);
-        for boot in [1, 2] {
-            let log = open(&on(image.clone()), boot);
-            assert_eq!(all(&log), expected, "{byte}, {boot}: {}", log.recovery_report());
-        }
-    }
+fn open(disk: &SimDisk, boot: u8) -> RunLog {
+    unindexed(boot).open_storage(Arc::new(disk.clone())).unwrap()
 }
 
 /// A disk with a run of nine records, of which no sync covers any.
@@ -322,107 +151,5 @@ fn a_seal_that_an_opening_wrote_is_stored_again_after_a_failed_sync() {
         disk.lose_power(Survivors::Nothing, 1);
         let log = open(disk, 3);
         assert_eq!(firsts(&log).len(), usize::from(count) + 1);
-        assert!(log.verify().unwrap().is_clean(), "{}", log.recovery_report());
     });
-}
-
-fn reader(disk: &SimDisk) -> Reader {
-    ReaderOptions::new().open_storage(Arc::new(disk.clone())).unwrap()
-}
-
-fn end_sixty_runs(log: &RunLog) {
-    for number in 0..60 {
-        let run = log.start_run("agent", &format!("run-{number}"), process()).unwrap();
-        let _ = run.append(&[number; 9000]).unwrap();
-        let _ = run.end(&Outcome::completed()).unwrap();
-    }
-}
-
-/// Otherwise each opening tells of it anew, and a later backup takes what was deleted since for
-/// lost.
-#[test]
-fn a_damaged_header_of_the_segment_that_takes_records_is_written_anew_by_the_next_opening() {
-    let options = || Options::new().extent_size(EXTENT as u64).background(false);
-    let disk = on(Vec::new());
-    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-    end_sixty_runs(&log);
-    let (end, extents) = (log.stats().unwrap().end.segment, disk.len().unwrap() / EXTENT as u64);
-    log.close().unwrap();
-    let mut image = disk.image();
-    let key = |at: usize| SegmentHeader::decode(&image[at..]).map(|header| header.key.id);
-    let starts = (1..usize::try_from(extents).unwrap()).map(|extent| extent * EXTENT);
-    let tail = starts.into_iter().find(|at| key(*at) == Ok(end)).unwrap();
-    image[tail + 3] ^= 1;
-    let disk = on(image);
-    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-    assert_eq!(log.recovery_report().damaged.len(), 1, "{}", log.recovery_report());
-    log.close().unwrap();
-    let copy = Arc::new(on(Vec::new()));
-    let _ = reader(&disk).backup_to_storage(Arc::<SimDisk>::clone(&copy)).unwrap();
-    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-    assert!(log.recovery_report().is_clean(), "{}", log.recovery_report());
-    for number in 0..50 {
-        log.delete_run(("agent", &*format!("run-{number}"))).unwrap();
-    }
-    log.close().unwrap();
-    let _ = reader(&disk).backup_to_storage(copy).unwrap();
-}
-
-/// One piece is lost around the floor. The next opening finds a floor behind it, and the same loss:
-/// otherwise a later backup takes what was deleted since for lost.
-#[test]
-fn a_loss_around_the_floor_is_the_same_loss_for_the_next_opening() {
-    let options = || {
-        let environment = Environment::system().boot_id(Some(BootId([1; 16])));
-        Options::new().extent_size(EXTENT as u64).background(false).environment(environment)
-    };
-    let disk = on(Vec::new());
-    let log = options().create_storage(Arc::new(disk.clone())).unwrap();
-    end_sixty_runs(&log);
-    let run = log.start_run("agent", "last", process()).unwrap();
-    let append = |byte: u8| {
-        let payload = [byte; 300];
-        let record = NewRecord::new(&payload).durability(Durability::Process);
-        let _ = run.append_record(&record).unwrap();
-    };
-    append(101);
-    log.sync().unwrap();
-    (102..106).for_each(append);
-    let mut image = disk.image();
-    drop((run, log));
-    let place = |byte| image.windows(300).rposition(|bytes| bytes == [byte; 300]).unwrap();
-    let (from, to) = (place(101) - FRAME_HEADER_LEN, place(102) + 300);
-    image[from..to].fill(0xff);
-    let disk = on(image);
-    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-    assert!(log.recovery_report().same_boot, "{}", log.recovery_report());
-    let copy = Arc::new(on(Vec::new()));
-    let killed = on(disk.image());
-    drop(log);
-    let _ = reader(&killed).backup_to_storage(Arc::<SimDisk>::clone(&copy)).unwrap();
-    let log = options().open_storage(Arc::new(killed.clone())).unwrap();
-    assert_eq!(log.recovery_report().damaged.len(), 1, "{}", log.recovery_report());
-    for number in 0..50 {
-        log.delete_run(("agent", &*format!("run-{number}"))).unwrap();
-    }
-    log.close().unwrap();
-    let _ = reader(&killed).backup_to_storage(copy).unwrap();
-}
-
-/// The process that reads looks once, after a record was acknowledged.
-#[test]
-fn a_refresh_shows_what_was_appended_behind_a_durable_frame_that_was_lost() {
-    for byte in [0, 0xff] {
-        let disk = on(without_its_end(false, byte));
-        disk.set_capacity(disk.allocated());
-        let log = open(&disk, 1);
-        let reader = reader(&disk);
-        let seen = || reader.trace(("agent", "run")).unwrap().flatten().count();
-        assert_eq!(seen(), 3);
-        for count in 4..8 {
-            let _ = log.writer(("agent", "run")).unwrap().append(&[7; 100]).unwrap();
-            assert!(reader.refresh().unwrap(), "{byte}");
-            assert_eq!(seen(), count, "{byte}");
-        }
-    }
 }

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use runlog::env::{BootId, Environment};
-use runlog::format::{EXTENTS_AT, MANIFEST_AT};
+use runlog::env::Environment;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, SegmentId,
     Timestamp,
 };
-use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, Survivors};
+use runlog_sim::{OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
 
 use crate::support::background::Background;
@@ -211,54 +210,12 @@ fn a_damaged_directory_among_many_costs_nothing() {
     }
 }
 
-/// What a kill leaves while a document and its deletion are retired, both in their own segments: at
-/// the write with this number, if there are that many.
-fn killed_while_retiring(nth: u64) -> Option<Vec<u8>> {
-    let disk = SimDisk::untracked(Vec::new());
-    let manual = options().compaction(Compaction::new().automatic(false));
-    let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
-    let _ = log.docs().put("space", "gone", &NewRecord::new(b"deleted")).unwrap();
-    for turn in 0..32 {
-        let _ = log.docs().put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
-        if turn == 12 {
-            assert!(log.docs().delete("space", "gone").unwrap());
-        }
-    }
-    log.checkpoint().unwrap();
-    disk.fail_nth(OpKind::Write, nth, io::ErrorKind::Other);
-    log.reclaim().is_err().then(|| disk.image())
-}
-
-#[test]
-fn what_was_deleted_stays_so_without_a_manifest_if_power_is_lost_after_a_kill() {
-    for image in (0..).map_while(killed_while_retiring) {
-        let disk = SimDisk::recording_from(image);
-        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
-        log.reclaim().unwrap();
-        let recording = disk.take_recording();
-        let mut crashes = CrashImages::new(&recording);
-        while crashes.advance() {
-            for seed in 0..4 {
-                let mut image = crashes.image(Survivors::Half, seed);
-                image[MANIFEST_AT as usize..EXTENTS_AT as usize].fill(0);
-                let image = Arc::new(MemoryStorage::from_bytes(image));
-                let log = options().open_storage(image).unwrap();
-                assert!(
-                    log.docs().get("space", "gone").unwrap().is_none(),
-                    "{}",
-                    crashes.boundary()
-                );
-            }
-        }
-    }
-}
-
 #[test]
 fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_opened_again() {
     // Much longer than what is written again at once.
     const LONG: u64 = 1 << 20;
     const RECORDS: usize = 800;
-    let machine = Environment::system().boot_id(Some(BootId([1; 16])));
+    let machine = Environment::system();
     let options = |environment: Environment| {
         let options = Options::new().extent_size(LONG).background(false).sync_interval(None);
         options.environment(environment)
@@ -277,7 +234,7 @@ fn all_of_a_long_tail_that_a_failed_sync_dropped_is_durable_once_the_store_is_op
     // Without another answer from the store.
     let image = disk.crash(Survivors::Nothing, 1);
     drop(log);
-    let other = machine.boot_id(Some(BootId([2; 16])));
+    let other = machine;
     let log = options(other).open_storage(Arc::new(SimDisk::from_image(image))).unwrap();
     let expected: Vec<_> = (0..RECORDS).map(|number| record("run", number)).collect();
     assert_eq!(all_of(&log, "run").1, expected);

@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use runlog::format::EXTENTS_AT;
 use runlog::format::map::manifest::{
-    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
+    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, encode_batch, read_area,
 };
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::{Purpose, SegmentHeader};
-use runlog::storage::{MemoryStorage, Storage};
-use runlog::{
-    Allow, ExtentNo, NewRecord, Options, Outcome, RunLog, RunQuery, RunStatus, SegmentId,
-};
+use runlog::format::segments::segment::Purpose;
+use runlog::storage::Storage;
+use runlog::{ExtentNo, Options, Outcome, RunLog, SegmentId};
 use runlog_sim::SimDisk;
 
 use crate::support::cuts::{check_whole, open};
@@ -35,7 +32,6 @@ fn check_damaged(world: &World, machine: &Machine, damage: impl Fn(&mut Vec<u8>)
     for opened in 0..2 {
         let (gate, log) = open(&disk, machine).unwrap();
         let report = log.recovery_report();
-        assert!(!report.salvaged, "{report}");
         assert_eq!(report.damaged.is_empty(), opened != 0, "{report}");
         let found = world.model.check(&log, least, most);
         found.unwrap_or_else(|error| panic!("{error}, {report}"));
@@ -105,17 +101,6 @@ fn options() -> Options {
     Options::new().extent_size(EXTENT).background(false)
 }
 
-/// A store with some full segments, closed cleanly.
-fn filled(runs: usize) -> Vec<u8> {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = options().create_storage(storage.clone()).unwrap();
-    for run in 0..runs {
-        fill(&log, &format!("run-{run}"));
-    }
-    log.close().unwrap();
-    storage.to_bytes()
-}
-
 /// A run of about a segment.
 fn fill(log: &RunLog, run: &str) {
     let writer = log.start_run("agent", run, ()).unwrap();
@@ -156,263 +141,6 @@ pub(crate) fn add_changes(image: &mut [u8], changes: &[Change]) {
     let key = RecordKey { generation: newest.manifest.generation, index };
     let batch = encode_batch(changes, key);
     image[end..end + batch.len()].copy_from_slice(&batch);
-}
-
-/// A manifest that names extents that do not exist or are not its own.
-#[test]
-fn records_of_the_manifest_that_no_writer_writes_cost_no_record() {
-    let image = filled(12);
-    let far = [ExtentNo(u32::MAX), ExtentNo(u32::MAX - 1), ExtentNo(1 << 20), ExtentNo(40)];
-    let last = ExtentNo(u32::try_from((image.len() as u64 - EXTENTS_AT).div_ceil(EXTENT)).unwrap());
-    let mut cases: Vec<Vec<Change>> = Vec::new();
-    for extent in far.into_iter().chain([last]) {
-        let segment = SegmentId(1000);
-        let reserve = Change::Reserve { extent, segment, salt: 9, purpose: Purpose::Log };
-        for area_len in [0, 4096, EXTENT, 3 * EXTENT, 1 << 32, u64::MAX] {
-            cases.push(vec![Change::Meta { extent, area_len }]);
-        }
-        cases.push(vec![reserve]);
-        cases.push(vec![reserve, Change::Retire { extent }]);
-        cases.push(vec![Change::Map { extent, slot: 0 }, Change::IndexLen { len: u64::MAX }]);
-        cases.push(vec![Change::IndexLen { len: u64::MAX }]);
-    }
-    for changes in cases {
-        // A second batch behind it: the first was durable, whatever it contains.
-        for batches in [1, 2] {
-            let mut image = image.clone();
-            add_changes(&mut image, &changes);
-            if batches == 2 {
-                add_changes(&mut image, &[Change::IndexLen { len: 0 }]);
-            }
-            let storage = Arc::new(MemoryStorage::from_bytes(image.clone()));
-            let log = options().open_storage(storage.clone()).unwrap();
-            assert_filled(&log, 0..12);
-            let _ = log.delete_run("run-3").unwrap();
-            log.reclaim().unwrap();
-            fill(&log, "run-12");
-            let _ = log.compact().unwrap();
-            assert_filled(&log, 0..3);
-            assert_filled(&log, 4..13);
-            log.close().unwrap();
-            assert!(storage.len().unwrap() < 2 * image.len() as u64, "{changes:?}");
-            let log = options().open_storage(storage).unwrap();
-            assert_filled(&log, 4..13);
-            assert!(log.recovery_report().is_clean(), "{changes:?}: {}", log.recovery_report());
-            assert!(log.verify().unwrap().is_clean(), "{changes:?}");
-        }
-    }
-}
-
-#[test]
-fn two_extents_with_the_same_segment_make_the_manifest_a_damaged_one() {
-    for segment in [SegmentId(0), SegmentId(1), SegmentId(u32::MAX)] {
-        let mut image = filled(4);
-        let len = image.len() as u64;
-        image.resize(usize::try_from(len.next_multiple_of(EXTENT) + EXTENT).unwrap(), 0);
-        let extent = ExtentNo(u32::try_from((len - EXTENTS_AT).div_ceil(EXTENT)).unwrap());
-        let reserve = Change::Reserve { extent, segment, salt: 9, purpose: Purpose::Log };
-        add_changes(&mut image, &[reserve]);
-        let storage = Arc::new(MemoryStorage::from_bytes(image));
-        for opened in 0..2 {
-            let log = options().open_storage(storage.clone()).unwrap();
-            let report = log.recovery_report();
-            assert_eq!(report.is_clean(), opened == 1, "{segment} {report}");
-            assert_filled(&log, 0..4 + opened);
-            if opened == 0 {
-                fill(&log, "run-4");
-            }
-            log.close().unwrap();
-        }
-    }
-}
-
-/// Each sector of the manifest, lost or in its old state: unknown data is reported, and every
-/// answer is as before.
-#[test]
-fn a_sector_of_the_manifest_that_is_lost_is_told_or_costs_nothing() {
-    let (mut told, mut same) = (0, 0);
-    for seed in 0..12 {
-        let mut machine = Machine::new(seed, 1);
-        machine.index = seed % 2 == 0;
-        let mut world = World::create(seed, machine.clone(), machine.index);
-        for step in 0..150 + 20 * seed {
-            world.step();
-            if step % 50 == 49 {
-                world.end_oldest(4);
-                world.compact();
-            }
-        }
-        let image = world.disk.image();
-        let (least, most) = world.model.after_kill(world.disk.op_count(), false);
-        let (newest, end, _) = manifest(&image);
-        let start = usize::try_from(newest.manifest.offset).unwrap();
-        for sector in (start..end).step_by(512) {
-            let mut image = image.clone();
-            image[sector..sector + 512].fill(0);
-            machine.boot = 1 + seed % 2;
-            let (gate, log) = open(&SimDisk::untracked(image), &machine).unwrap();
-            let found = world.model.check(&log, least, most);
-            let report = log.recovery_report();
-            found.unwrap_or_else(|error| panic!("seed {seed}, {sector:#x}: {error}, {report}"));
-            if report.is_clean() {
-                same += 1
-            } else {
-                told += 1
-            }
-            gate.shut();
-        }
-    }
-    println!("{told} told, {same} without effect");
-    assert!(told > 12);
-}
-
-/// The extents are enough, and later additions are placed correctly.
-#[test]
-fn a_store_that_lost_its_manifest_goes_on_where_it_was() {
-    let mut appended = 0;
-    for seed in 1040..1060 {
-        let mut machine = Machine::new(seed, 1);
-        machine.index = seed % 4 < 3;
-        let mut world = World::create(seed, machine.clone(), machine.index);
-        for round in 0..10 {
-            for _ in 0..70 {
-                world.step();
-            }
-            if round % 3 == 2 {
-                world.end_oldest(4);
-                world.compact();
-            }
-            if round % 2 == 1 {
-                world.checkpoint();
-            }
-        }
-        let left = world.abandon();
-        let mut image = left.disk.image();
-        image[4 * PAGE..16 * PAGE].fill(0);
-        let disk = SimDisk::untracked(image);
-        let (least, most) = left.model.after_kill(left.disk.op_count(), false);
-        for opened in 0..3 {
-            let (gate, log) = open(&disk, &machine).unwrap();
-            assert_eq!(log.recovery_report().salvaged, opened == 0);
-            let found = left.model.check(&log, least, most);
-            found.unwrap_or_else(|error| panic!("seed {seed}, opened {opened} times: {error}"));
-            gate.shut();
-        }
-        let (_, log) = open(&disk, &machine).unwrap();
-        for summary in log
-            .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(100))
-            .unwrap()
-            .runs
-        {
-            let name = (summary.agent.as_str(), summary.run.as_str());
-            let record = NewRecord::new(b"next");
-            let Ok(added) = log.append_to(name.0, name.1, &record, Allow::nothing()) else {
-                panic!("{name:?}")
-            };
-            assert_eq!(added.seq.0, summary.records, "seed {seed}, {name:?}");
-            let trace = log.trace(name).unwrap();
-            let seqs: Vec<u64> = trace.map(|one| one.unwrap().seq().0).collect();
-            assert_eq!(seqs, (0..=summary.records).collect::<Vec<_>>(), "seed {seed}, {name:?}");
-            appended += 1;
-        }
-        check_whole(&log).unwrap();
-    }
-    assert!(appended > 20, "{appended}");
-}
-
-/// The extent of a segment, or only its head, or only the frame with its directory.
-fn lose(image: &mut [u8], extent: u32, part: usize) {
-    let at = (EXTENTS_AT + u64::from(extent) * EXTENT) as usize;
-    let end = (at + EXTENT as usize).min(image.len());
-    match part {
-        0 => image[at..end].fill(0),
-        1 => image[at..at + 64].fill(0),
-        _ => {
-            let used = image[at..end].iter().rposition(|&byte| byte != 0).unwrap();
-            image[at + used - 1000..at + used + 1].fill(0);
-        }
-    }
-}
-
-/// Whether the manifest has a sealed segment in an extent.
-fn is_sealed(image: &[u8], extent: u32) -> bool {
-    let (newest, _, _) = manifest(image);
-    let at = usize::try_from(newest.manifest.offset).unwrap();
-    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
-    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
-    let used = read.extents.uses.get(&ExtentNo(extent));
-    matches!(used, Some(Use::Log { sealed: Some(_), .. }))
-}
-
-/// None of it counts as deleted, whatever else is lost.
-#[test]
-fn a_lost_segment_is_no_dead_one() {
-    for index in [true, false] {
-        for part in 0..3 {
-            for extent in 0..6 {
-                let mut image = filled(8);
-                let (newest, _, _) = manifest(&image);
-                let was_sealed = is_sealed(&image, extent);
-                lose(&mut image, extent, part);
-                let storage = Arc::new(MemoryStorage::from_bytes(image));
-                let log = options().index(index).open_storage(storage.clone()).unwrap();
-                // Their end may be what was lost.
-                let deleted = ["run-6", "run-7"].map(|run| log.delete_run(run).is_ok());
-                assert_ne!(deleted, [false; 2]);
-                log.reclaim().unwrap();
-                log.checkpoint().unwrap();
-                log.reclaim().unwrap();
-                let _ = log.compact();
-                let problems = log.verify().unwrap().problems;
-                let is_told = !log.recovery_report().is_clean() || !problems.is_empty();
-                // Whole frames without the header of their segment were moved unchanged.
-                let is_told = is_told || part == 1;
-                assert!(is_told || !was_sealed, "extent {extent}, part {part}");
-                log.close().unwrap();
-                let bytes = storage.to_bytes();
-                let (now, _, _) = manifest(&bytes);
-                assert!(now.epoch > newest.epoch);
-                let is_kept = is_sealed(&bytes, extent);
-                assert!(is_kept || part > 0 || !was_sealed, "extent {extent}");
-                // Records are unchanged, or missing with an error.
-                let log = options().index(index).open_storage(storage).unwrap();
-                for run in 0..6 {
-                    let name = format!("run-{run}");
-                    let Ok(trace) = log.trace(name.as_str()) else { continue };
-                    for record in trace.flatten() {
-                        let seq = usize::try_from(record.seq().0).unwrap();
-                        assert_eq!(record.payload(), payload(&name, seq));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A tail whose extent was lost, or has its old contents.
-#[test]
-fn a_tail_without_its_header_is_told() {
-    for seed in 0..20 {
-        let mut machine = Machine::new(seed, 1);
-        let mut world = World::create(seed, machine.clone(), true);
-        for step in 0..60 + 10 * seed {
-            world.step();
-            if step % 50 == 49 {
-                world.end_oldest(4);
-                world.compact();
-            }
-        }
-        let tail = world.log().stats().unwrap().end.segment;
-        let mut image = world.disk.image();
-        let extents = image[EXTENTS_AT as usize..].chunks(EXTENT as usize);
-        let header = |extent: &[u8]| SegmentHeader::decode(extent).ok().map(|it| it.key.id);
-        let extent = extents.clone().position(|extent| header(extent) == Some(tail)).unwrap();
-        lose(&mut image, u32::try_from(extent).unwrap(), 0);
-        machine.boot += seed % 2;
-        let (gate, log) = open(&SimDisk::untracked(image), &machine).unwrap();
-        assert!(!log.recovery_report().is_clean(), "seed {seed}");
-        gate.shut();
-    }
 }
 
 /// From the first areas to wider ones and on, by commits that each meet a full disk.
@@ -461,7 +189,6 @@ fn a_torn_manifest_is_opened_on_a_full_disk() {
         for _ in 0..2 {
             let log = options().index(false).open_storage(Arc::new(disk.clone())).unwrap();
             assert_filled(&log, 0..runs);
-            assert!(!log.recovery_report().salvaged);
         }
     }
 }

@@ -278,7 +278,7 @@ fn with_orphans(disk: &SimDisk) -> RunLog {
     disk.write_at(0, &image).unwrap();
     lose_power_at(disk, &[b't'; 300]);
     let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
-    assert_eq!(log.recovery_report().torn.len(), 1, "{}", log.recovery_report());
+    assert!(log.recovery_report().torn.is_some(), "{}", log.recovery_report());
     assert_eq!(log.stats().unwrap().end.segment, SegmentId(3));
     assert!(has_secret(&disk.image()));
     let _ = log.writer("run").unwrap().end(&Outcome::completed()).unwrap();

@@ -20,8 +20,7 @@ fn options(clock: &SimClock) -> Options {
     Options::new().extent_size(64 << 10).background(false).environment(
         runlog::env::Environment::system()
             .clock(Arc::new(clock.clone()))
-            .entropy(Arc::new(SimEntropy::new(1)))
-            .boot_id(None),
+            .entropy(Arc::new(SimEntropy::new(1))),
     )
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use runlog::env::{BootId, Environment, Step};
+use runlog::env::{Environment, Step};
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FLAG_DOCUMENT;
 use runlog::salvaged::{Caveat, Missing};
@@ -52,7 +52,7 @@ fn put(log: &RunLog, key: &str, value: &[u8]) {
 fn with_two_versions(next: &[u8], behind: impl FnOnce(&RunLog, &Background)) -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::new());
     let background = Background::default();
-    let environment = Environment::system().boot_id(Some(BootId([1; 16])));
+    let environment = Environment::system();
     let options = Options::new().extent_size(EXTENT as u64).index(false);
     let options = options.environment(environment).scheduler(Arc::new(background.clone()));
     let log = options.create_storage(storage.clone()).unwrap();

@@ -37,7 +37,7 @@ pub(crate) struct Epoch {
     pub(crate) first: usize,
     /// Where the index was in order.
     pub(crate) ready: Vec<Range<usize>>,
-    /// After one cut of this many, a superblock or the manifest is also damaged.
+    /// After one cut of this many, a superblock or the end of the manifest is also damaged.
     pub(crate) harmed: u64,
 }
 
@@ -233,14 +233,14 @@ fn check_image(
     Ok(found)
 }
 
-/// A superblock or the manifest is also damaged: nothing is lost by that.
+/// A superblock or the end of the manifest is also damaged: nothing is lost by that.
 fn check_harmed(crash: &Crash<'_>, image: &[u8], random: &mut SplitMix64) -> Result<(), String> {
     let mut image = image.to_vec();
     let harm = Harm::ALL[random.index(Harm::ALL.len())];
     harm.on_image(&mut image, random);
     let fail = |error: String| format!("with damage, {harm:?}: {error}");
     let (gate, log) = open(&SimDisk::untracked(image), crash.machine).map_err(fail)?;
-    if log.recovery_report().damaged.is_empty() {
+    if log.recovery_report().damaged.is_empty() && harm != Harm::ManifestEnd {
         return Err(fail(format!("not told: {}", log.recovery_report())));
     }
     crash.model.check(&log, crash.limits.0, crash.limits.1).map_err(fail)?;
@@ -289,16 +289,11 @@ pub(crate) fn recover_again(
 /// A crash damages nothing that was there: it only tears what was being written.
 fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
     let report = log.recovery_report();
-    let mut damage = report.damaged.iter().filter(|damage| {
-        // A superblock, the owner page and the last batch of the manifest can be torn.
-        !matches!(damage.place, Place::Superblock { .. } | Place::OwnerPage)
-    });
-    let damage = match loss {
-        Loss::Power(_) => damage.next(),
-        // The one frame in flight is reported as damage.
-        Loss::Kill => damage.nth(1),
+    // The owner page and a superblock can be torn.
+    let is_front = |damage: &&runlog::Corruption| {
+        matches!(damage.place, Place::Superblock { .. } | Place::OwnerPage)
     };
-    match damage {
+    match report.damaged.iter().find(|damage| !is_front(damage)) {
         Some(damage) => Err(format!("{loss:?} was taken for damage: {damage}")),
         None => Ok(()),
     }

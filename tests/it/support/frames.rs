@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::Options;
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 
 use super::background::Background;
 
@@ -15,8 +15,8 @@ pub(crate) const EXTENT: usize = 64 << 10;
 
 /// A store with such extents and no index, in the boot of that number. Its background work runs
 /// when a test says so, so the manifest is not told of full segments.
-pub(crate) fn unindexed(boot: u8) -> Options {
-    let environment = Environment::system().boot_id(Some(BootId([boot; 16])));
+pub(crate) fn unindexed(_: u8) -> Options {
+    let environment = Environment::system();
     Options::new()
         .extent_size(EXTENT as u64)
         .index(false)
@@ -42,4 +42,10 @@ pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
         at += u32::try_from(frame.frame_len()).unwrap();
     }
     found
+}
+
+/// All frames of the log in a file, and their kinds.
+pub(crate) fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
+    let all = (0..).map(|number| frames_in(image, number)).take_while(|found| !found.is_empty());
+    all.flatten().map(|(range, header)| (range, header.kind)).collect()
 }

@@ -1,12 +1,12 @@
 //! Damage to a file.
 //!
-//! - [`Harm`] damages a superblock or the manifest. That must lose nothing, since the segments
-//!   contain the same information.
+//! - [`Harm`] damages a superblock, or the end of the manifest as a crash does. That must lose
+//!   nothing.
 //! - [`lose_something`] takes a part of a sealed segment, which must be reported.
 
 use runlog::ExtentNo;
 use runlog::format::map::manifest::{RECORD_LEN, Use, read_area};
-use runlog::format::map::superblock::{ManifestAt, Superblock};
+use runlog::format::map::superblock::Superblock;
 use runlog::format::{EXTENTS_AT, ExtentSize};
 use runlog::storage::Storage;
 use runlog_sim::{SimDisk, SplitMix64};
@@ -25,62 +25,57 @@ pub(crate) enum Harm {
     Slot,
     /// The superblock that was written last.
     NewerSlot,
-    /// The manifest that the newer superblock names.
-    Manifest,
-    /// The manifest, and one superblock.
-    Both,
+    /// A record of the manifest that was being written.
+    ManifestEnd,
 }
 
 impl Harm {
-    pub(crate) const ALL: [Self; 4] = [Self::Slot, Self::NewerSlot, Self::Manifest, Self::Both];
-
-    pub(crate) fn has_slot(self) -> bool {
-        self != Self::Manifest
-    }
-
-    pub(crate) fn has_manifest(self) -> bool {
-        matches!(self, Self::Manifest | Self::Both)
-    }
+    pub(crate) const ALL: [Self; 3] = [Self::Slot, Self::NewerSlot, Self::ManifestEnd];
 
     /// Damages the file on a disk, as it is now.
     pub(crate) fn on_disk(self, disk: &SimDisk, random: &mut SplitMix64) {
-        let mut head = vec![0; HEAD];
-        disk.read_at(0, &mut head).expect("no fault is planned");
-        for (at, bytes) in self.spoiled(&head, random) {
-            disk.write_at(at, &bytes).expect("no fault is planned");
-        }
+        let (at, bytes) = self.spoiled(&disk.image(), random);
+        disk.write_at(at as u64, &bytes).expect("no fault is planned");
     }
 
     /// Damages a file in memory.
     pub(crate) fn on_image(self, image: &mut [u8], random: &mut SplitMix64) {
-        for (at, bytes) in self.spoiled(&image[..HEAD], random) {
-            let at = usize::try_from(at).unwrap();
-            image[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
+        let (at, bytes) = self.spoiled(image, random);
+        image[at..at + bytes.len()].copy_from_slice(&bytes);
     }
 
-    /// What must be written where to do the damage.
-    fn spoiled(self, head: &[u8], random: &mut SplitMix64) -> Vec<(u64, Vec<u8>)> {
-        let newest = newest(head);
-        let mut spoiled = Vec::new();
-        if self.has_slot() {
-            let slot = match (self, &newest) {
-                (Self::NewerSlot, Some(newest)) => (newest.epoch.0 % 2) as usize,
-                _ => random.index(2),
-            };
-            let at = PAGE * (1 + slot);
-            let mut sector = head[at..at + SECTOR].to_vec();
-            match random.coin() {
-                true => sector.fill(0),
-                false => sector[random.index(180)] ^= 1 << random.below(8),
+    /// Where must be written what to do the damage.
+    fn spoiled(self, image: &[u8], random: &mut SplitMix64) -> (usize, Vec<u8>) {
+        let newest = newest(&image[..HEAD]).expect("there is a superblock");
+        let slot = match self {
+            Self::Slot => random.index(2),
+            Self::NewerSlot => (newest.epoch.0 % 2) as usize,
+            Self::ManifestEnd => {
+                let mut torn = vec![0; 4 + random.index(RECORD_LEN - 4)];
+                random.fill(&mut torn);
+                let at = end_of_manifest(image, &newest);
+                // A full area has no room for a record.
+                return at.map_or((0, Vec::new()), |at| (at, torn));
             }
-            spoiled.push((at as u64, sector));
+        };
+        let at = PAGE * (1 + slot);
+        let mut sector = image[at..at + SECTOR].to_vec();
+        match random.coin() {
+            true => sector.fill(0),
+            false => sector[random.index(150)] ^= 1 << random.below(8),
         }
-        if let Some(newest) = newest.filter(|_| self.has_manifest()) {
-            spoiled.push(spoiled_area(newest.manifest, random));
-        }
-        spoiled
+        (at, sector)
     }
+}
+
+/// Where the next record of the manifest goes, if its area has room.
+fn end_of_manifest(image: &[u8], block: &Superblock) -> Option<usize> {
+    let start = usize::try_from(block.manifest.offset).unwrap();
+    let len = usize::try_from(block.manifest.len).unwrap();
+    let area = &image[start..image.len().min(start + len)];
+    let contents = read_area(area, block.uuid, block.manifest.generation).expect("it is whole");
+    let end = 64 + usize::try_from(contents.records).unwrap() * RECORD_LEN;
+    (end + RECORD_LEN <= area.len()).then_some(start + end)
 }
 
 /// How many records the manifest has room for, before it moves.
@@ -92,31 +87,6 @@ pub(crate) fn room_in_manifest(disk: &SimDisk) -> u64 {
     disk.read_at(block.manifest.offset, &mut area).expect("no fault is planned");
     let contents = read_area(&area, block.uuid, block.manifest.generation).expect("it is whole");
     (area.len() as u64 - 64) / RECORD_LEN as u64 - contents.records
-}
-
-/// Where the last record of the manifest is, if the superblock does not count it: damaged, it is
-/// taken for one that was not written whole.
-pub(crate) fn last_uncounted(image: &[u8]) -> Option<usize> {
-    let block = newest(&image[..HEAD])?;
-    let start = usize::try_from(block.manifest.offset).ok()?;
-    let area = image.get(start..)?.get(..usize::try_from(block.manifest.len).ok()?)?;
-    let records = read_area(area, block.uuid, block.manifest.generation).ok()?.records;
-    let last = usize::try_from(records).ok()?.checked_sub(1)?;
-    (records > block.manifest.records).then_some(start + 64 + last * RECORD_LEN)
-}
-
-/// Where the segments of the log start of which the manifest does not know that they are full.
-pub(crate) fn unsealed(image: &[u8]) -> Vec<u64> {
-    let Some(block) = newest(&image[..HEAD]) else { return Vec::new() };
-    let (at, len) = (block.manifest.offset, block.manifest.len);
-    let (start, end) = (usize::try_from(at).unwrap(), usize::try_from(at + len).unwrap());
-    let area = &image[start..image.len().min(end)];
-    let Ok(found) = read_area(area, block.uuid, block.manifest.generation) else {
-        return Vec::new();
-    };
-    let is_open = |used: &Use| matches!(used, Use::Log { sealed: None, .. });
-    let open = found.extents.uses.iter().filter(|(_, used)| is_open(used));
-    open.map(|(extent, _)| ExtentSize::MIN.offset_of(*extent)).collect()
 }
 
 /// Behind a manifest area, its extents contain nothing of an earlier owner.
@@ -143,23 +113,6 @@ pub(crate) fn assert_nothing_behind_areas(disk: &SimDisk) {
 pub(crate) fn newest(head: &[u8]) -> Option<Superblock> {
     let slots = (1..3).filter_map(|slot| Superblock::decode(&head[PAGE * slot..][..PAGE]).ok());
     slots.reduce(|one, other| if other.is_newer_than(&one) { other } else { one })
-}
-
-/// The header of the area is gone, or all of it, or something within it is overwritten.
-fn spoiled_area(area: ManifestAt, random: &mut SplitMix64) -> (u64, Vec<u8>) {
-    let len = usize::try_from(area.len).unwrap();
-    match random.below(3) {
-        0 => (area.offset, vec![0; SECTOR]),
-        1 => (area.offset, vec![0; len]),
-        _ => {
-            // A record that the superblock counts, so that it is not taken for a torn one.
-            let counted = usize::try_from(area.records).unwrap().max(1);
-            let at = (64 + RECORD_LEN * random.index(counted)) / SECTOR * SECTOR;
-            let mut sector = vec![0; SECTOR];
-            random.fill(&mut sector);
-            (area.offset + at as u64, sector)
-        }
-    }
 }
 
 /// Takes a part of a sealed segment of a cleanly closed store; returns which, if there is one.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::{
     Activity, Compaction, Compression, Observer, Options, Phase, SpaceReturn, TailWriter, Timestamp,
 };
@@ -115,7 +115,6 @@ impl Machine {
         Environment::system()
             .clock(Arc::new(self.clock.clone()))
             .entropy(Arc::new(self.entropy.clone()))
-            .boot_id(Some(BootId(boot)))
     }
 
     pub(crate) fn options(&self) -> Options {

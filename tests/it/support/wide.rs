@@ -12,8 +12,6 @@ use runlog::{
     Allow, Batch, Durability, Error, Expected, NewRecord, Rule, RunRef, Stats, Trace, Version,
 };
 
-use runlog_sim::SimDisk;
-
 use super::gate::Gate;
 use super::model::{Change, Found, NO_RUN, SPACE};
 use super::world::World;
@@ -449,12 +447,6 @@ impl World {
     /// Whether the process is dead, or its disk is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.gate.is_shut()
-    }
-
-    /// Continues on another disk, on which the store is not open yet.
-    pub(crate) fn put_on(&mut self, disk: SimDisk) {
-        *self.machine.activities.disk.lock().unwrap() = Some((disk.clone(), 0));
-        self.disk = disk;
     }
 
     /// Tries to open the store again, behind a gate that shuts before the operation `limit`.

@@ -118,10 +118,8 @@ enum Since {
 
 fn open(image: Vec<u8>, since: Since) -> TrajectoryLog {
     let disk = SimDisk::from_image(image);
-    let mut environment = Environment::system();
-    if let Since::Restart = since {
-        environment.boot_id = None;
-    }
+    let environment = Environment::system();
+    if let Since::Restart = since {}
     let options = options().sync_interval(None).environment(environment);
     let store = options.open_storage(Arc::new(disk)).unwrap();
     TrajectoryLog::new(&store, AGENT).unwrap()

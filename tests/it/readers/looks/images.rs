@@ -67,9 +67,9 @@ fn short(value: &impl Debug) -> String {
 /// What both must report alike. A reader reads all directories at once, and may tell more damage.
 fn compare_reports(found: &RecoveryReport, recovered: &RecoveryReport) -> Result<(), String> {
     let of = |report: &RecoveryReport| {
-        let RecoveryReport { clean, same_boot, salvaged, sealed_segments, .. } = *report;
+        let RecoveryReport { clean, sealed_segments, .. } = *report;
         let counts = (sealed_segments, report.scanned_segments, report.frames);
-        (clean, same_boot, salvaged, counts, report.torn.clone())
+        (clean, counts, report.torn)
     };
     let missing = recovered.damaged.iter().find(|damage| !found.damaged.contains(damage));
     if of(found) != of(recovered) || missing.is_some() {

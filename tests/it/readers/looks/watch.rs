@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use runlog::env::{BootId, Environment};
+use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::{Error, Reader, ReaderOptions, RunQuery, RunStatus, Seq, Trace};
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
@@ -98,7 +98,7 @@ pub(crate) fn environment(machine: &Machine) -> Environment {
     let mut boot = [0xb0; 16];
     boot[..8].copy_from_slice(&machine.boot.to_le_bytes());
     let clock = Arc::new(machine.clock.clone());
-    Environment::system().clock(clock).boot_id(Some(BootId(boot)))
+    Environment::system().clock(clock)
 }
 
 /// Looks at each operation of an epoch.
@@ -173,7 +173,7 @@ impl Watch<'_> {
     /// an operation that stands still looks like damage.
     fn check_report(&self, reader: &Reader) -> Result<(), String> {
         let report = reader.recovery_report();
-        let is_whole = report.damaged.is_empty() && !report.salvaged;
+        let is_whole = report.damaged.is_empty();
         if is_whole || self.scene.at().1 { Ok(()) } else { Err(format!("damage: {report}")) }
     }
 
