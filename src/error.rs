@@ -88,6 +88,14 @@ pub enum Error {
         /// Who holds it, as far as the file tells.
         owner: Option<Owner>,
     },
+    /// This process has closed the store, and still holds views of the file, which keep its lock.
+    /// The caller should drop the records, payloads and traces of that store, and try again.
+    Locked {
+        /// The path of the store.
+        path: PathBuf,
+        /// How many views live; see [`RunLog::close`](crate::RunLog::close).
+        live_views: usize,
+    },
     /// Bytes of the store are damaged. Only the named place is affected. The caller should
     /// run `verify`, and restore from a copy what it needs. Other runs stay readable.
     Corrupt(Corruption),
@@ -286,8 +294,6 @@ pub enum IoAction {
     Randomness,
     /// Starting a thread.
     Thread,
-    /// Releasing the file.
-    Close,
 }
 
 impl fmt::Display for IoAction {
@@ -303,7 +309,6 @@ impl fmt::Display for IoAction {
             Self::Sync => f.write_str("sync the store"),
             Self::Randomness => f.write_str("get random bytes"),
             Self::Thread => f.write_str("start the background thread"),
-            Self::Close => f.write_str("release the store"),
         }
     }
 }
@@ -432,6 +437,11 @@ impl fmt::Display for Error {
                     Some(owner) => write!(f, " by {owner} since {:.0}", owner.since),
                     None => f.write_str(" elsewhere"),
                 }
+            }
+            Self::Locked { path, live_views } => {
+                let (path, few) = (path.display(), if *live_views == 1 { "" } else { "s" });
+                write!(f, "{live_views} view{few} of this process still hold the closed store ")?;
+                write!(f, "{path}; drop its records, payloads and traces")
             }
             Self::Corrupt(corruption) => corruption.fmt(f),
             Self::Poisoned => f.write_str(

@@ -50,11 +50,10 @@
 //!
 //! A child that was forked while a store was open, and that continues without `exec`, must not use
 //! the store: the file and its lock belong to the parent. Records that the parent handed out before
-//! the fork are valid in the child only until the parent closes the store. In the child, calls that
-//! write, close or free space return [`Error::Closed`], and dropping the store does nothing. Reads
-//! may block for ever, since a lock that another thread of the parent held at the fork stays locked
-//! in the child. (The engine notices forks through `pthread_atfork`, so it does not notice a bare
-//! `clone` system call.)
+//! the fork stay readable in the child. In the child, calls that would change the file return
+//! [`Error::Closed`], and dropping the store does nothing. Calls may block for ever, since a lock
+//! that another thread of the parent held at the fork stays locked in the child. (The engine
+//! notices forks through `pthread_atfork`, so it does not notice a bare `clone` system call.)
 //!
 //! # Features
 //!
@@ -167,13 +166,13 @@ pub use engine::storage::disk::IoCounters;
 pub use engine::values::new_record::NewRecord;
 pub use engine::values::pages::{Adopted, Cursor, Deleted, Erased, HeldRun, RunPage};
 pub use engine::values::query::RunQuery;
-pub use engine::values::report::{IndexRecovery, RecoveryReport};
+pub use engine::values::report::{Closed, IndexRecovery, RecoveryReport};
 pub use engine::values::summary::RunSummary;
 pub use engine::values::usage::{AgentUsage, Taken, Usage};
 pub use engine::values::{Allow, Metadata, Outcome, RunMetadata, RunOutcome};
 pub use engine::verify::VerifyReport;
 pub use engine::write::batch::{Batch, Committed, Expected};
-pub use engine::write::ticket::{Appended, HeldWakes, Pending, Ticket};
+pub use engine::write::ticket::{Appended, Pending, Ticket};
 pub use error::{Corruption, Damage, Error, IoAction, Owner, Place, Result, Sized as SizedThing};
 pub use gc::{Limits, Protection, Retention, Rule};
 pub use types::{

@@ -36,7 +36,7 @@ pub fn open_and_use(bytes: Vec<u8>, mut seen: impl FnMut(&str, &str, u64, &[u8])
     let written = write(&log);
     let closed = log.close();
     let reopened = options().open_storage(storage);
-    let (Ok(written), Ok(())) = (written, closed) else { return };
+    let (Ok(written), Ok(_)) = (written, closed) else { return };
     let log = reopened.expect("what was closed in order can be opened");
     let trace = log.trace((AGENT, RUN)).expect("the run was acknowledged");
     let back: Vec<Vec<u8>> =

@@ -22,8 +22,7 @@ use crate::engine::setup::environment::{RunStep, Step};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
 use crate::engine::setup::signal::Signal;
-use crate::engine::storage::fork;
-use crate::engine::write::ticket::HeldWakes;
+use crate::engine::values::report::Closed;
 use crate::error::{Error, IoAction, Result};
 use crate::format::map::superblock::FLAG_CLEAN;
 
@@ -52,17 +51,10 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if self.engine.log.disk.is_inherited() {
-            // The threads belong to the parent and would never end in a forked child.
-            core::mem::forget(core::mem::take(&mut self.handles));
-            return;
-        }
-        let due = &self.engine.log.due;
-        due.stop();
-        // A thread that wakes tasks ends by itself, without a further step: it may be this one, or
-        // a task may wait for this one.
-        for handle in self.handles.drain(..).filter(|one| !due.is_waking(one.thread().id())) {
-            // A panic was reported when it happened; see `Engine::run_step`.
+        self.engine.log.due.stop();
+        // A waker that drops the last handle of the store closes it on the thread that calls it.
+        let own = std::thread::current().id();
+        for handle in self.handles.drain(..).filter(|handle| handle.thread().id() != own) {
             let _ = handle.join();
         }
     }
@@ -74,7 +66,7 @@ impl Drop for Threads {
 pub(crate) struct Open {
     pub(crate) engine: Arc<Engine>,
     threads: Mutex<Option<Threads>>,
-    /// Set once it is dropped and the file is released.
+    /// Set once closing it has ended.
     over: Arc<OnceLock<()>>,
 }
 
@@ -83,8 +75,6 @@ pub(crate) struct Open {
 pub(crate) struct WeakOpen {
     open: Weak<Open>,
     over: Arc<OnceLock<()>>,
-    /// See [`fork`].
-    forks: u64,
 }
 
 /// Sets what waits for an end, also after a panic.
@@ -102,13 +92,14 @@ impl Open {
     }
 
     pub(crate) fn downgrade(self: &Arc<Self>) -> WeakOpen {
-        let (open, over) = (Arc::downgrade(self), Arc::clone(&self.over));
-        let is_inherited = self.engine.log.disk.is_inherited();
-        WeakOpen { open, over, forks: if is_inherited { u64::MAX } else { fork::current() } }
+        WeakOpen { open: Arc::downgrade(self), over: Arc::clone(&self.over) }
     }
 
     /// Stops the threads, and closes the engine.
-    pub(crate) fn close(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<Closed> {
+        if self.engine.log.disk.is_inherited() {
+            return Err(Error::Closed);
+        }
         self.engine.compact_before_close();
         let threads = self.threads.lock().take();
         drop(threads);
@@ -118,16 +109,12 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        let _over = Over(&self.over);
         if self.engine.log.disk.is_inherited() {
-            let _over = Over(&self.over);
-            drop(self.threads.get_mut().take());
-            // Dropping an index writes, and waits for threads that do not exist in a forked child.
-            core::mem::forget(Arc::clone(&self.engine));
+            // A forked child has no threads to join, and dropping the index would write.
+            core::mem::forget((Arc::clone(&self.engine), self.threads.get_mut().take()));
             return;
         }
-        // A task that is woken may open the file again, which waits until this is over.
-        let _held = HeldWakes::new(&self.engine.log);
-        let _over = Over(&self.over);
         // The observer was told how it went.
         let _ = self.close();
     }
@@ -138,19 +125,15 @@ impl WeakOpen {
         self.over.get().is_none()
     }
 
-    /// The store, unless it is closed, or another process has it open. If it is just being dropped,
-    /// this returns once the file is released.
+    /// The store, unless it is closed. If it is being closed, this returns once closing has ended.
     pub(crate) fn upgrade(&self) -> Option<Arc<Open>> {
-        if fork::current() != self.forks {
-            return None;
-        }
         let Some(open) = self.open.upgrade() else {
             self.over.wait();
             return None;
         };
         let engine = &open.engine;
         if engine.log.state.lock().closed || engine.log.disk.is_closed() {
-            // The thread that closes it has the lock until the file is released.
+            // The thread that closes it has the lock until closing has ended.
             drop(engine.closing.lock());
             return None;
         }
@@ -212,15 +195,16 @@ impl Engine {
         }
         while let Some(work) = self.log.due.await_work(worker, options.sync_interval, &mut deadline)
         {
-            self.wake_between_steps();
-            self.do_work(work, rate);
+            // The observer was told of a panic. The thread goes on, since it wakes the tasks.
+            if catch_unwind(AssertUnwindSafe(|| self.do_work(work, rate))).is_err() {
+                self.log.disk.poison(&Error::Panicked);
+            }
+            self.log.commit.wake_ready();
         }
     }
 
     fn do_work(&self, work: Wanted, rate: Rate) {
-        // A waker that was called since the work was fetched may have closed the store.
-        let is_over = || self.log.due.is_stopping();
-        let run = |step| if is_over() { Err(Error::Closed) } else { self.run_step(step, rate) };
+        let run = |step| self.run_step(step, rate);
         if work.has(Wanted::RESERVE) {
             let _ = run(Step::Reserve);
         }
@@ -240,19 +224,8 @@ impl Engine {
             } else {
                 Ok(())
             };
-            if !is_over() {
-                let failure = freed.and(compacted).err();
-                self.log.due.note_failure(failure.map(|error| error.to_string()));
-            }
-        }
-    }
-
-    /// Wakes the tasks that are ready, unless the store is being closed: then the thread that
-    /// closes it does so at its end.
-    fn wake_between_steps(&self) {
-        // Mostly there are none, and closing waits for this thread.
-        if self.log.commit.owe() {
-            self.log.due.while_waking(|| self.log.wake_ready());
+            let failure = freed.and(compacted).err();
+            self.log.due.note_failure(failure.map(|error| error.to_string()));
         }
     }
 
@@ -260,11 +233,7 @@ impl Engine {
     /// [`Monitor`](crate::engine::setup::health::Monitor). Poison also reaches the waiters for a
     /// sync and the next call. Everything else is tried again when it is next due.
     fn run_step(&self, step: Step, rate: Rate) -> Result<()> {
-        let done = self.log.setup.monitor.watch_panic(activity_of(step), || {
-            self.log.poison_on_panic(|| self.do_step(step, rate))
-        });
-        self.wake_between_steps();
-        done
+        self.log.setup.monitor.watch_panic(activity_of(step), || self.do_step(step, rate))
     }
 
     fn do_step(&self, step: Step, rate: Rate) -> Result<()> {
@@ -293,24 +262,17 @@ impl Engine {
     /// nothing was told to stop yet, since what sees that once must be able to rely on it.
     pub(crate) fn compact_before_close(&self) {
         let log = &self.log;
-        // A second panic would end the process.
-        let is_over =
-            || std::thread::panicking() || log.state.lock().closed || log.due.is_stopping();
-        if log.disk.is_inherited() || !log.setup.options.compaction.automatic || is_over() {
+        let is_over = log.state.lock().closed || log.due.is_stopping();
+        if is_over || !log.setup.options.compaction.automatic {
             return;
         }
         // A failure costs only some space, and the observer was told.
-        let _ = log.setup.monitor.watch_panic(Activity::Compaction, || {
-            log.poison_on_panic(|| self.compactor.compact_before_close())
-        });
+        let _ = self.compactor.compact_before_close();
     }
 
     /// Makes everything durable, marks the file as cleanly closed, and releases it, even after a
     /// failure. A second call returns the same result.
-    pub(crate) fn close(&self) -> Result<()> {
-        if self.log.disk.is_inherited() {
-            return Err(Error::Closed);
-        }
+    pub(crate) fn close(&self) -> Result<Closed> {
         self.log.due.stop();
         let mut closing = self.closing.lock();
         if let Some(known) = &*closing {
@@ -318,12 +280,12 @@ impl Engine {
         }
         let closed = self.log.setup.watch(Activity::Close, || {
             let closed = self.close_in_order();
-            let released = self.release();
-            closed.and(released)
+            let live_views = self.release();
+            closed.map(|()| Closed { live_views })
         });
         *closing = Some(closed.clone());
         drop(closing);
-        self.log.wake_ready();
+        self.log.commit.wake_ready();
         closed
     }
 
@@ -358,11 +320,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Releases the file and its lock, even while other values refer to the store.
-    fn release(&self) -> Result<()> {
+    /// Closes the file; returns how many views of it live. The last one releases the lock.
+    fn release(&self) -> usize {
         let log = &self.log;
         log.disk.close();
-        log.state.lock().tail.close();
+        log.state.lock().drop_views();
+        log.reserved.lock().clear();
         // Fails all callers that wait for a sync, and ends the followers.
         log.commit.fail();
         log.commit.followers.ring();
@@ -388,6 +351,7 @@ impl RunStep for Engine {
             return false;
         }
         let _ = Self::run_step(self, step, Rate::Unlimited);
+        self.log.commit.wake_ready();
         true
     }
 }
@@ -400,71 +364,5 @@ impl Helper for Engine {
     fn catch_up(&self) {
         let _ = self.log.sync_all();
         let _ = self.checkpoints.checkpoint();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use core::future::Future;
-    use core::pin::Pin;
-    use core::task::Context;
-    use std::task::Wake;
-
-    use super::*;
-    use crate::engine::setup::environment::{Scheduler, Steps};
-    use crate::storage::MemoryStorage;
-    use crate::{Observer, Options, Phase, RunLog};
-
-    #[derive(Debug)]
-    struct Idle;
-
-    impl Scheduler for Idle {
-        fn begin(&self, _: Steps) {}
-    }
-
-    /// What it was told since the store was closed.
-    #[derive(Debug, Default)]
-    struct Behind {
-        closed: AtomicBool,
-        told: Mutex<Vec<Activity>>,
-    }
-
-    impl Observer for Behind {
-        fn observe(&self, activity: Activity, phase: Phase<'_>) {
-            if self.closed.load(Ordering::SeqCst) {
-                self.told.lock().push(activity);
-            }
-            let has_ended = activity == Activity::Close && !phase.is_begin();
-            self.closed.fetch_or(has_ended, Ordering::SeqCst);
-        }
-    }
-
-    /// A task that drops the last handle where it is woken.
-    struct Drops(Mutex<Option<RunLog>>);
-
-    impl Wake for Drops {
-        fn wake(self: Arc<Self>) {
-            drop(self.0.lock().take());
-        }
-    }
-
-    #[test]
-    fn a_step_behind_a_waker_that_closed_the_store_is_left_out() {
-        let behind = Arc::<Behind>::default();
-        let options = Options::new().extent_size(64 << 10).scheduler(Arc::new(Idle));
-        let options = options.observer(Arc::<Behind>::clone(&behind));
-        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
-        let run = log.start_run("agent", "run", ()).unwrap();
-        let mut ticket = run.append(b"waited for").unwrap().ticket;
-        drop(run);
-        let engine = Arc::clone(log.engine());
-        let waker = Waker::from(Arc::new(Drops(Mutex::new(Some(log)))));
-        let polled = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending());
-        engine.log.sync_in_step().unwrap();
-        assert!(!behind.closed.load(Ordering::SeqCst), "it wakes behind the step");
-        engine.do_work(Wanted::SPACE_WORK, Rate::Unlimited);
-        assert!(behind.closed.load(Ordering::SeqCst), "it was woken behind the first step");
-        assert_eq!(*behind.told.lock(), []);
     }
 }

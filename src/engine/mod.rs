@@ -40,7 +40,7 @@ use crate::engine::compact::Compactor;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::locks::{Rank, Ranked};
-use crate::engine::values::report::RecoveryReport;
+use crate::engine::values::report::{Closed, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::Result;
 
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     /// What opening the store found.
     pub(crate) report: RecoveryReport,
     /// The result of closing the store, once it was closed. The closing thread holds the lock.
-    pub(crate) closing: Ranked<Option<Result<()>>>,
+    pub(crate) closing: Ranked<Option<Result<Closed>>>,
 }
 
 impl Engine {
@@ -73,7 +73,7 @@ impl Engine {
         let compactor = Arc::new(Compactor::new(&reclaimer));
         let retainer = Retainer::new(&compactor);
         let report = RecoveryReport::default();
-        let closing = Ranked::new(Rank::Closing, None);
+        let closing = Ranked::of(&log.disk, Rank::Closing, None);
         Self { log, checkpoints, reclaimer, compactor, retainer, path, report, closing }
     }
 }

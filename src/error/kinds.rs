@@ -57,9 +57,10 @@ impl Error {
         matches!(self, Self::NotAStore { .. } | Self::NotRegularFile { .. })
     }
 
-    /// Whether another process or handle has the store open for writing.
+    /// Whether another process or handle has the store open for writing, or views of this process
+    /// still hold the closed store.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy { .. })
+        matches!(self, Self::Busy { .. } | Self::Locked { .. })
     }
 
     /// Whether the file was written by a newer version of this program.
@@ -254,6 +255,7 @@ mod tests {
             (Error::UnsupportedFeatures { unknown: 1 }, &["newer_format", "unsupported"]),
             (Error::NeedsFeature { feature: "zstd" }, &["unsupported"]),
             (Error::Busy { path: path(), owner: None }, &["busy"]),
+            (Error::Locked { path: path(), live_views: 1 }, &["busy"]),
             (Error::Corrupt(Corruption::new(Place::Header, damage)), &["corruption"]),
             (
                 Error::CopyDamaged { damage: Corruption::new(Place::Header, damage) },

@@ -1,13 +1,11 @@
-//! State that belongs to a log and is shared by all handles of a store on that log, and locks
-//! under which the log is called.
+//! State that belongs to a log and is shared by all handles of a store on that log.
 
-use core::ops::{Deref, DerefMut};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use runlog::{HeldWakes, RunLog};
+use runlog::RunLog;
 
 /// Values of logs, by a key of the caller. The references are weak: each value lives as long as a
 /// caller keeps it.
@@ -37,35 +35,6 @@ impl<K: Ord, T> OfLogs<K, T> {
         values.retain(|_, value| value.strong_count() > 0);
         values.insert(key, Arc::downgrade(&value));
         value
-    }
-}
-
-/// A lock under which the log is called. Meanwhile this thread wakes no task, which might need the
-/// same lock.
-pub(super) struct Locked<G> {
-    /// Released first.
-    guard: G,
-    _held: HeldWakes,
-}
-
-impl<G> Locked<G> {
-    pub(super) fn new(log: &RunLog, lock: impl FnOnce() -> G) -> Self {
-        let held = log.hold_wakes();
-        Self { guard: lock(), _held: held }
-    }
-}
-
-impl<G: Deref> Deref for Locked<G> {
-    type Target = G::Target;
-
-    fn deref(&self) -> &G::Target {
-        &self.guard
-    }
-}
-
-impl<G: DerefMut> DerefMut for Locked<G> {
-    fn deref_mut(&mut self) -> &mut G::Target {
-        &mut self.guard
     }
 }
 

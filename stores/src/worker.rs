@@ -219,7 +219,7 @@ impl Worker {
         Self { name, log, later, queue: Arc::default(), thread: Mutex::default(), process }
     }
 
-    /// Whether this is a forked child. It has no such thread, and the locks may stay locked.
+    /// Whether this is a forked child, which has no such thread.
     fn is_inherited(&self) -> bool {
         id() != self.process
     }
@@ -476,9 +476,6 @@ impl<R, E: Failure> Future for Answer<'_, R, E> {
 
 impl<R, E> Drop for Answer<'_, R, E> {
     fn drop(&mut self) {
-        if self.worker.is_inherited() {
-            return;
-        }
         if let Some(turn) = self.turn.take() {
             let waker = self.worker.queue.state.lock().end_turn(turn);
             // The next one may take its place.

@@ -16,6 +16,9 @@ use super::{Change, Engine, Level, New, Run, Writer};
 /// Bytes of the cache, large enough for everything that is read here.
 const CACHE: u64 = 1 << 30;
 
+/// Runs whose keys one batch removes: it is in memory.
+const DELETED_AT_ONCE: usize = 10_000;
+
 #[derive(Clone)]
 struct Tables {
     database: Database,
@@ -102,6 +105,23 @@ impl Engine for Fjall {
     fn compact(&mut self) {
         for keyspace in [&self.tables.runs, &self.tables.by_agent, &self.tables.records] {
             keyspace.major_compact().unwrap();
+        }
+    }
+
+    fn retain(&mut self, gone: &[Run], _kept: u64) {
+        let tables = &self.tables;
+        for some in gone.chunks(DELETED_AT_ONCE) {
+            let mut batch = tables.database.batch().durability(Some(tables.mode));
+            let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
+            let range = record_key(first.number, 0)..=record_key(last.number, u32::MAX);
+            for record in tables.records.range(range) {
+                batch.remove(&tables.records, record.key().unwrap());
+            }
+            for run in some {
+                batch.remove(&tables.runs, &run.id[..]);
+                batch.remove(&tables.by_agent, agent_key(&run.agent, run.number));
+            }
+            batch.commit().unwrap();
         }
     }
 

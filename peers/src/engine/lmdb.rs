@@ -115,6 +115,24 @@ impl Engine for Lmdb {
 
     fn compact(&mut self) {}
 
+    fn retain(&mut self, gone: &[Run], _kept: u64) {
+        let Some(last) = gone.last() else { return };
+        let Self { env, tables, .. } = self;
+        let mut writing = env.write_txn().unwrap();
+        let end = record_key(last.number, u32::MAX);
+        tables
+            .records
+            .delete_range(&mut writing, &(Bound::Unbounded, Bound::Included(&end[..])))
+            .unwrap();
+        for run in gone {
+            assert!(tables.runs.delete(&mut writing, &run.id).unwrap());
+            assert!(
+                tables.by_agent.delete(&mut writing, &agent_key(&run.agent, run.number)).unwrap()
+            );
+        }
+        writing.commit().unwrap();
+    }
+
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8])) {
         let reading = self.env.read_txn().unwrap();
         let number = number_of(self.tables.runs.get(&reading, run).unwrap().unwrap());

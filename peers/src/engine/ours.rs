@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Compression, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery, RunWriter,
+    Compression, Durability, Metadata, NewRecord, Options, Outcome, Retention, RunLog, RunQuery,
+    RunWriter,
 };
 
 use super::{Change, Engine, Level, New, Run, Writer};
@@ -70,6 +71,11 @@ impl Engine for Ours {
 
     fn compact(&mut self) {
         let _ = self.log.compact().unwrap();
+    }
+
+    fn retain(&mut self, gone: &[Run], kept: u64) {
+        let collected = self.log.gc(&Retention::new().keep_newest(kept)).unwrap();
+        assert_eq!(collected.plan.evict.len(), gone.len());
     }
 
     fn compress(&mut self) -> bool {

@@ -153,6 +153,24 @@ impl Engine for Redb {
         self.writing.store_mut().database = Some(Arc::clone(&self.database));
     }
 
+    fn retain(&mut self, gone: &[Run], _kept: u64) {
+        let Some(last) = gone.last() else { return };
+        let writing = self.database.begin_write().unwrap();
+        {
+            let mut runs = writing.open_table(RUNS).unwrap();
+            let mut by_agent = writing.open_table(BY_AGENT).unwrap();
+            let mut records = writing.open_table(RECORDS).unwrap();
+            let end = record_key(last.number, u32::MAX);
+            records.retain_in(..=&end[..], |_, _| false).unwrap();
+            for run in gone {
+                assert!(runs.remove(&run.id[..]).unwrap().is_some());
+                let key = agent_key(&run.agent, run.number);
+                assert!(by_agent.remove(&key[..]).unwrap().is_some());
+            }
+        }
+        writing.commit().unwrap();
+    }
+
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8])) {
         let reading = self.database.begin_read().unwrap();
         let runs = reading.open_table(RUNS).unwrap();

@@ -126,6 +126,18 @@ impl Engine for Sqlite {
         writing.checkpoint();
     }
 
+    fn retain(&mut self, gone: &[Run], _kept: u64) {
+        let Some(last) = gone.last() else { return };
+        let writing = self.writing.store_mut();
+        writing.execute("BEGIN IMMEDIATE");
+        let place = [place(last.number + 1, 0)];
+        writing.0.execute("DELETE FROM records WHERE place < ?1", place).unwrap();
+        let number = [last.number.cast_signed()];
+        let deleted = writing.0.execute("DELETE FROM runs WHERE number <= ?1", number);
+        assert_eq!(deleted.unwrap(), gone.len());
+        writing.execute("COMMIT");
+    }
+
     fn trace(&self, run: &str, each: &mut dyn FnMut(u64, &str, &[u8])) {
         let reading = self.reading.lock().unwrap();
         let mut trace = reading.prepare_cached(TRACE).unwrap();

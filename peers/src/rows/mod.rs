@@ -5,6 +5,7 @@
 //! - [`first`]: the same for new ids.
 //! - [`stores`]: the stores for these reads.
 //! - [`reopen`]: opening after a kill.
+//! - [`gc`]: retention of many runs.
 //! - [`disk`]: bytes on disk.
 //!
 //! In each round each engine has its turn, and each round begins with another one.
@@ -22,6 +23,7 @@ use crate::measure::{Limit, folder};
 pub(crate) mod append;
 pub(crate) mod disk;
 pub(crate) mod first;
+mod gc;
 pub(crate) mod read;
 pub(crate) mod reopen;
 mod stores;
@@ -46,6 +48,8 @@ pub(crate) struct Scale {
     pub(crate) first: usize,
     /// Runs of the largest store of which agents are asked for.
     pub(crate) many: u64,
+    /// Runs of the stores of which most runs are deleted.
+    pub(crate) retained: &'static [u64],
     /// Runs of the store that is opened after a kill.
     pub(crate) reopened: u64,
     /// Bytes of payload of the store whose bytes on disk count.
@@ -65,6 +69,7 @@ impl Scale {
             of_agent: 20_000,
             first: 1_000,
             many: 1_000_000,
+            retained: &[100_000, 1_000_000],
             reopened: 130_000,
             disk: 1_000_000_000,
         }
@@ -83,6 +88,7 @@ impl Scale {
             of_agent: 500,
             first: 200,
             many: 2_000,
+            retained: &[1_000],
             reopened: 1_000,
             disk: 8_000_000,
         }
@@ -187,6 +193,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Box<dyn Row>> {
     let mut rows = append::rows();
     rows.extend(read::rows(scale));
     rows.push(Box::new(reopen::Reopen::default()));
+    rows.extend(gc::rows(scale.retained));
     rows.extend(disk::rows());
     rows
 }

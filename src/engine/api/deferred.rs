@@ -13,7 +13,7 @@ use crate::engine::write::batch::{Batch, Committed, Expected};
 use crate::engine::write::lifecycle::check_outcome;
 #[cfg(doc)]
 use crate::engine::write::ticket::Ticket;
-use crate::engine::write::ticket::{Appended, HeldWakes, Pending};
+use crate::engine::write::ticket::{Appended, Pending};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -89,35 +89,6 @@ impl RunLog {
             self.log().due.want(Wanted::COMPACT);
         }
         self.log().told_later(result)
-    }
-
-    /// Until the returned value is dropped, calls of this thread to this log wake no task that
-    /// awaits a [`Ticket`] or a [`Pending`]. The background thread of the store wakes these tasks
-    /// meanwhile, and dropping the value wakes those that still wait for that. Other threads and
-    /// other logs wake as usual.
-    ///
-    /// Use it where you call the store under a lock of your own which such a task may need. A call
-    /// that syncs wakes tasks at its end, and an executor may poll a task where it is woken: then
-    /// the task would wait for the lock that its own thread holds. Call it in front of the lock, so
-    /// that it is dropped behind it. It costs some nanoseconds, and may be nested. Drop it before
-    /// you wait for such a task.
-    ///
-    /// ```
-    /// # fn main() -> runlog::Result<()> {
-    /// # let path = std::env::temp_dir().join(format!("runlog-doc-hold-{}", std::process::id()));
-    /// # let _ = std::fs::remove_file(&path);
-    /// # let log = runlog::Options::new().open(&path)?;
-    /// # let plans = std::sync::Mutex::new(());
-    /// {
-    ///     let _held = log.hold_wakes();
-    ///     let _plans = plans.lock().unwrap(); // tasks of the store take this lock too
-    ///     log.sync()?;
-    /// } // unlocks the plans, then wakes the tasks
-    /// # log.close()?; let _ = std::fs::remove_file(&path);
-    /// # Ok(()) }
-    /// ```
-    pub fn hold_wakes(&self) -> HeldWakes {
-        HeldWakes::new(self.log())
     }
 }
 

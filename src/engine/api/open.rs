@@ -20,7 +20,8 @@ impl Options {
     /// Opens the store at `path`, and creates it if there is no file.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the store is already open; [`Error::NotAStore`], [`Error::Truncated`] or
+    /// [`Error::Busy`] if the store is already open, [`Error::Locked`] if this process has closed
+    /// it and still holds views of it; [`Error::NotAStore`], [`Error::Truncated`] or
     /// [`Error::UnsupportedVersion`] and the like if the file is not a usable store, which then was
     /// not changed. [`Error::NeedsFeature`] if the program lacks the codec of
     /// [`Options::compression`], and [`Error::InvalidArgument`] for a compression level that the
@@ -50,10 +51,14 @@ impl Options {
                 self.start(Arc::new(storage), Some(path))
             }
             OpenedFile::Busy(storage) => {
+                let (path, live_views) = (path.to_owned(), storage.live_views());
+                if live_views > 0 {
+                    return Err(Error::Locked { path, live_views });
+                }
                 let disk = Disk::new(Arc::new(storage));
                 let page = disk.read_padded(OWNER_AT, PAGE_LEN).unwrap_or_default();
                 let owner = owner::decode(&page).ok();
-                Err(Error::Busy { path: path.to_owned(), owner })
+                Err(Error::Busy { path, owner })
             }
         }
     }
@@ -145,17 +150,17 @@ impl RunLog {
 }
 
 impl WeakRunLog {
-    /// Whether a handle keeps the store open, or the last one is just being dropped: then the file
-    /// is not released yet. It never waits.
+    /// Whether a handle keeps the store open, or the last one is being dropped. It never waits.
     pub fn is_open(&self) -> bool {
         self.open.is_open()
     }
 
-    /// A handle of the store; `None` once it is closed, and in a forked child.
+    /// A handle of the store; `None` once the store is closed.
     ///
-    /// If the store is being closed, this waits until the file is released. So after `None` this
-    /// process does not have the file open, and may open it again. An [`Observer`] of the store
-    /// must not wait for that: it may ask [`WeakRunLog::is_open`].
+    /// If the store is being closed, this waits until closing has ended. After `None` this process
+    /// may open the file again, which fails with [`Error::Locked`] as long as the program holds
+    /// views of the file. An [`Observer`] of the store must not call this, but may ask
+    /// [`WeakRunLog::is_open`].
     ///
     /// [`Observer`]: crate::Observer
     pub fn upgrade(&self) -> Option<RunLog> {

@@ -18,7 +18,7 @@ use crate::engine::setup::environment::{Environment, Steps};
 use crate::engine::setup::health::Health;
 use crate::engine::values::pages::{Adopted, Deleted, Erased, RunPage};
 use crate::engine::values::query::RunQuery;
-use crate::engine::values::report::RecoveryReport;
+use crate::engine::values::report::{Closed, RecoveryReport};
 use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, RunMetadata, RunOutcome};
 use crate::engine::verify::VerifyReport;
@@ -80,29 +80,22 @@ impl RunLog {
         &self.open.engine.log
     }
 
-    /// Refuses a call that changes the store if that is closed.
-    fn check_owned(&self) -> Result<()> {
-        self.log().disk.check_owned()?;
+    /// Refuses a call that changes the store if it is closed, or in a forked child.
+    fn check_open(&self) -> Result<()> {
+        self.log().disk.check_open()?;
         self.log().reader.open().map(drop)
     }
 
     /// Answers a question by reading. An answer that arrives after the store was closed is
-    /// discarded: it may rest on the zeros that views show from then on.
+    /// discarded: it may rest on a state without segments.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Reader) -> Result<T>) -> Result<T> {
         let answer = ask(&self.log().reader);
         if self.log().disk.is_closed() { Err(Error::Closed) } else { answer }
     }
 
-    /// The answer of a call that changed the store.
-    fn done<T>(&self, answer: Result<T>) -> Result<T> {
-        self.log().wake_owed();
-        self.ask(|_| answer)
-    }
-
-    /// Does work whose result stays true, but which may fail because of these zeros.
+    /// Does work whose result stays true, but which may fail because the file was released.
     pub(crate) fn work<T>(&self, work: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
         let done = work(self.engine());
-        self.log().wake_owed();
         self.log().disk.unless_closed(done)
     }
 
@@ -222,7 +215,7 @@ impl RunLog {
     /// [`Error::DiskFull`], and those of ending a run. Runs that were already ended stay ended.
     pub fn adopt_orphans(&self) -> Result<Adopted> {
         let adopted = self.log().adopt();
-        self.done(adopted.map(|runs| Adopted { runs }))
+        self.ask(|_| adopted.map(|runs| Adopted { runs }))
     }
 
     /// Deletes an ended run. Its space can be used again once all runs in the same segments are
@@ -290,7 +283,7 @@ impl RunLog {
     /// and [`RunLog::health`] says so.
     pub fn gc(&self, policy: &Retention) -> Result<Collected> {
         let collected = self.engine().retainer.gc(policy);
-        self.done(collected)
+        self.ask(|_| collected)
     }
 
     /// Evicts these runs, each for the rule next to it, and frees the segments that are dead
@@ -308,7 +301,7 @@ impl RunLog {
     pub fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
         let collected = self.engine().retainer.evict(runs);
         let collected = self.log().told(collected, Durability::Disk);
-        self.done(collected)
+        self.ask(|_| collected)
     }
 
     /// The receipts of deleted runs, the latest first, at most `limit`. How long receipts are kept
@@ -332,9 +325,9 @@ impl RunLog {
     /// frees space gets by with an extent. One that only orders or compresses runs needs room for
     /// its whole copy, up to 8 extents. The cause of a failed write or sync.
     pub fn compact(&self) -> Result<Compacted> {
-        self.check_owned()?;
+        self.check_open()?;
         let compacted = self.engine().compactor.compact_all();
-        self.done(compacted)
+        self.ask(|_| compacted)
     }
 
     /// Returns once everything that was appended before the call survives power loss.
@@ -342,7 +335,7 @@ impl RunLog {
     /// # Errors
     /// The cause of a failed sync, or [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
-        self.check_owned()?;
+        self.check_open()?;
         self.log().sync_all()
     }
 
@@ -351,10 +344,10 @@ impl RunLog {
     /// # Errors
     /// The cause of a failed sync. Index failures are not returned; the index is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
-        self.check_owned()?;
+        self.check_open()?;
         self.log().sync_all()?;
         let done = self.engine().checkpoints.checkpoint();
-        self.done(done)
+        self.ask(|_| done)
     }
 
     /// Frees the space of deleted runs as far as possible. Otherwise this happens in the
@@ -367,9 +360,9 @@ impl RunLog {
     /// there is no space for a copy; the segments that were dead as a whole are free then. A
     /// segment that cannot be read is no error: it stays, and [`RunLog::health`] says so.
     pub fn reclaim(&self) -> Result<()> {
-        self.check_owned()?;
+        self.check_open()?;
         let reclaimed = self.engine().retainer.reclaim();
-        self.done(reclaimed)
+        self.ask(|_| reclaimed)
     }
 
     /// The clock, randomness and boot id of this store, as its options set them, for layers on top
@@ -442,12 +435,13 @@ impl RunLog {
     }
 
     /// Makes everything durable, brings the index up to date, marks the file as cleanly closed, and
-    /// releases the file and its lock.
+    /// closes it. Other handles, writers and traces return [`Error::Closed`] from then on. Tickets
+    /// report their appends as durable.
     ///
-    /// Other handles, writers and traces return [`Error::Closed`] from then on. Records and
-    /// payloads that the program holds stay readable, and tickets report their appends as durable.
-    /// To release the file, closing copies the data of each mapped segment into memory that the
-    /// program holds a record or payload of: up to one extent each, however small the record.
+    /// Records and payloads that the program holds stay readable. They, and traces, may be views of
+    /// the file; the last view releases the lock of the file. [`Closed::live_views`] says how many
+    /// views live. Until they are dropped, opening the file returns [`Error::Locked`] in this
+    /// process, and [`Error::Busy`] in others.
     ///
     /// If much was deleted since a compaction last came to its end, closing compacts some of it, so
     /// that programs which are too short for the background keep no dead space. It does if the
@@ -457,13 +451,9 @@ impl RunLog {
     /// extents some tenths of a second.
     ///
     /// # Errors
-    /// The cause of a failed write or sync. The file is released nevertheless, and reopening
-    /// recovers everything that was acknowledged. A second call returns the result of the first.
-    /// [`Error::Io`] with [`IoAction::Close`](crate::IoAction::Close) in two cases: bytes that the
-    /// program holds could not be read for the copy, and show zeros; or the system has no memory
-    /// for the copy, and the file stays open and locked until the program drops everything that
-    /// refers to the store.
-    pub fn close(self) -> Result<()> {
+    /// The cause of a failed write or sync. The file is closed nevertheless, and reopening recovers
+    /// everything that was acknowledged. A second call returns the result of the first.
+    pub fn close(self) -> Result<Closed> {
         self.open.close()
     }
 }

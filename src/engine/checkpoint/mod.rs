@@ -71,7 +71,7 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(log: &Arc<Log>, slot: IndexSlot) -> Self {
-        Self { log: Arc::clone(log), index: Ranked::new(Rank::Index, slot) }
+        Self { log: Arc::clone(log), index: Ranked::of(&log.disk, Rank::Index, slot) }
     }
 
     /// Opens the index of the file. If it cannot be trusted, it is dropped.
@@ -183,7 +183,7 @@ impl Checkpoints {
     /// Makes everything durable, and brings the catalog up to the last full segment. The caller may
     /// hold the lock on compaction.
     pub(crate) fn cover_seals(&self) -> Result<()> {
-        self.log.sync_under_locks()?;
+        self.log.sync_all()?;
         self.log.note_seals()?;
         self.checkpoint()
     }

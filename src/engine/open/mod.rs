@@ -252,8 +252,8 @@ fn build(
     let space = Arc::new(Space {
         setup: Arc::clone(&setup),
         due: Arc::clone(&due),
+        allocator: Ranked::of(&disk, Rank::Allocator, allocator),
         disk,
-        allocator: Ranked::new(Rank::Allocator, allocator),
     });
     Ok(Engine::new(Log::new(setup, due, space, state), slot, path))
 }

@@ -15,7 +15,7 @@ use self::ahead::{AHEAD, Ahead, Where, foresee};
 use crate::engine::read::block::{Failed, OpenBlock};
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::payload::{Lent, Payload};
+use crate::engine::state::payload::{Payload, Source};
 use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
 use crate::error::{Damage, Error, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
@@ -48,10 +48,8 @@ pub(crate) struct Walk {
     failed: Option<Box<Failed>>,
     /// What was read ahead where there are no views.
     ahead: Option<Box<Ahead>>,
-    /// The slice whose records are being handed out, with its index.
-    lent: Option<(usize, Lent)>,
-    /// The same for records that the caller keeps, once there is one.
-    kept: Option<Arc<Lent>>,
+    /// The segment of the last record that the caller keeps.
+    source: Option<Arc<Source>>,
     /// The number of frames read through a view, which is counted at the end.
     pub(crate) looks: u64,
 }
@@ -105,7 +103,7 @@ impl Walk {
 
     /// Drops the remaining records and all segments.
     pub(crate) fn end(&mut self) {
-        (self.lent, self.kept) = (None, None);
+        self.source = None;
         (self.front, self.back) = (Spot { part: 0, index: 0 }, Spot { part: 0, index: 0 });
     }
 
@@ -214,7 +212,6 @@ impl Walk {
         if self.front >= self.back || index >= part.records || self.block.is_some() {
             return None;
         }
-        self.lend(Listed { opened, part, spot: self.front });
         if part.segment.disk().is_closed() {
             return None;
         }
@@ -261,31 +258,14 @@ impl Walk {
         Some(Ready { header, bytes: Where::Ahead(place) })
     }
 
-    /// Notes that records of the slice will be handed out.
-    #[allow(clippy::inline_always, reason = "almost always it is noted already")]
-    #[inline(always)]
-    fn lend(&mut self, listed: Listed<'_>) {
-        if self.lent.as_ref().is_none_or(|lent| lent.0 != listed.spot.part) {
-            self.lend_next(listed);
-        }
-    }
-
-    #[cold]
-    fn lend_next(&mut self, Listed { part, spot, .. }: Listed<'_>) {
-        self.lent = Some((spot.part, Lent::of(&part.segment)));
-        self.kept = None;
-    }
-
-    /// The segment whose records are being handed out, for those that the caller keeps.
+    /// What the payloads of a slice share.
     #[inline]
-    fn kept(&mut self) -> Option<&Arc<Lent>> {
-        if self.kept.is_none() {
-            self.kept = Some(self.lent.as_ref()?.1.to_keep());
-        }
-        self.kept.as_ref()
+    fn source(&mut self, part: &RunSlice) -> &Arc<Source> {
+        let last = self.source.take().filter(|source| source.is_of(&part.segment));
+        self.source.insert(last.unwrap_or_else(|| Source::new(&part.segment)))
     }
 
-    /// Discards a result if the store is closed by now: it may rest on zeros.
+    /// Discards a result if the store is closed by now: the file may have been released.
     fn unless_closed<T>(&mut self, part: &RunSlice, found: Result<T>) -> Result<T> {
         if part.segment.disk().is_closed() {
             self.end();
@@ -298,7 +278,6 @@ impl Walk {
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
         loop {
             let listed = self.settle_front(opened)?;
-            self.lend(listed);
             let part = self.front.part;
             let stepped = self.step_to(opened, listed);
             let stepped = self.unless_closed(listed.part, stepped);
@@ -379,7 +358,8 @@ impl Walk {
         match self.glance(opened) {
             Some((header, _)) => {
                 let frame = CheckedFrame::without_copy(header);
-                Some(Ok(Record::new(&header, self.kept()?.keep(frame))))
+                let part = opened.parts.get(self.front.part)?;
+                Some(Ok(Record::new(&header, self.source(part).keep(frame))))
             }
             None => self.step_to_keep(opened),
         }
@@ -395,7 +375,6 @@ impl Walk {
         loop {
             let listed = self.settle_back(opened)?;
             let Listed { part, spot, .. } = listed;
-            self.lend(listed);
             if let Some(error) = self.list_is_over(listed) {
                 self.back = Spot { part: spot.part, index: 0 };
                 return Some(self.unless_closed(part, Err(error)));
@@ -478,7 +457,7 @@ impl Walk {
         if header.kind == FrameKind::Block {
             return self.keep_of_block(&header);
         }
-        let stored = self.kept().ok_or(Error::Poisoned)?.keep(frame);
+        let stored = self.source(part).keep(frame);
         if header.flags & FLAG_CHUNKS != 0 {
             let gathered = self.unless_closed(part, opened.gather(&header, &stored));
             return Ok(Record::new(&header, Payload::owned(gathered?)));

@@ -8,7 +8,7 @@ use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
-use crate::engine::state::payload::{Lent, Payload};
+use crate::engine::state::payload::{Payload, Source};
 use crate::engine::state::segment::Segment;
 use crate::error::{Error, Result};
 use crate::format::FrameHeader;
@@ -119,7 +119,7 @@ pub(crate) fn stored_in(catalog: &Catalog, run_no: RunNo) -> Result<Vec<SegmentI
 /// The frame at an offset of a segment, checked, with its payload to keep.
 pub(crate) fn frame_in(segment: &Arc<Segment>, offset: u32) -> Result<(FrameHeader, Payload)> {
     let frame = segment.check_frame(offset, |_, error| error)?;
-    let (header, payload) = (frame.header, Arc::new(Lent::of(segment)).keep(frame));
+    let (header, payload) = (frame.header, Source::new(segment).keep(frame));
     segment.count_mapped(u64::from(payload.is_view()));
     Ok((header, payload))
 }

@@ -139,7 +139,8 @@ pub(crate) struct Reclaimer {
 impl Reclaimer {
     pub(crate) fn new(checkpoints: &Arc<Checkpoints>) -> Self {
         let (log, checkpoints) = (Arc::clone(&checkpoints.log), Arc::clone(checkpoints));
-        Self { log, checkpoints, compacting: Ranked::new(Rank::Compacting, Compacting::default()) }
+        let compacting = Ranked::of(&log.disk, Rank::Compacting, Compacting::default());
+        Self { log, checkpoints, compacting }
     }
 
     /// Frees every segment that is dead, is not needed, and has no readers.
@@ -307,7 +308,7 @@ impl Reclaimer {
         gone: &[Arc<Segment>],
         mut changes: Vec<Change>,
     ) -> Result<()> {
-        self.log.sync_under_locks()?;
+        self.log.sync_all()?;
         self.log.secure_numbers()?;
         if !self.index_knows_evictions(gone) {
             self.checkpoints.drop_index(index)?;

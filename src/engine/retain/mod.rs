@@ -142,14 +142,12 @@ impl Retainer {
 
     /// Carries out a policy.
     pub(crate) fn gc(&self, policy: &Retention) -> Result<Collected> {
-        self.log.disk.check_owned()?;
         let (plan, catalog) = self.gc_plan(policy)?;
         self.carry_out(plan, Some(catalog))
     }
 
     /// Evicts the runs of a caller's own plan. Runs that may not be deleted are skipped.
     pub(crate) fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
-        self.log.disk.check_owned()?;
         let mut plan =
             GcPlan { evict: Vec::new(), protected: Vec::new(), totals: Totals::default() };
         let mut named = HashSet::new();

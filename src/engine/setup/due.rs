@@ -5,7 +5,6 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, Weak};
-use std::thread::{ThreadId, current};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -71,21 +70,18 @@ struct State {
     /// Whether dead segments may be freed since a thread last looked.
     frees: bool,
     stop: bool,
-    /// The threads that wake tasks between two steps.
-    waking: Vec<ThreadId>,
 }
 
 impl Due {
     pub(crate) fn new(threads: bool) -> Self {
-        let worker = |name, does: Wanted| Worker {
-            name,
-            does: Wanted(does.0 | Wanted::WAKE.0),
-            bell: Condvar::new(),
+        let worker = |name, does: u8| {
+            let does = Wanted(does | Wanted::WAKE.0);
+            Worker { name, does, bell: Condvar::new() }
         };
         let workers = [
-            worker("runlog-sync", Wanted(Wanted::SYNC.0 | Wanted::RESERVE.0)),
-            worker("runlog-index", Wanted::CHECKPOINT),
-            worker("runlog-space", Wanted::SPACE_WORK),
+            worker("runlog-sync", Wanted::SYNC.0 | Wanted::RESERVE.0),
+            worker("runlog-index", Wanted::CHECKPOINT.0),
+            worker("runlog-space", Wanted::SPACE_WORK.0),
         ];
         let (state, dirty, failure, helper) = Default::default();
         Self { state, workers, dirty, failure, threads, helper }
@@ -108,6 +104,15 @@ impl Due {
             state.wanted |= work.0;
             state.frees |= frees;
             self.wake(work);
+        }
+    }
+
+    /// Asks the first thread that has no work to wake the tasks that are ready.
+    pub(crate) fn want_wake(&self) {
+        let mut state = self.state.lock();
+        if state.wanted & Wanted::WAKE.0 == 0 {
+            state.wanted |= Wanted::WAKE.0;
+            let _ = self.workers.iter().any(|worker| worker.bell.notify_all() > 0);
         }
     }
 
@@ -181,28 +186,6 @@ impl Due {
         self.state.lock().stop
     }
 
-    /// Calls `wake` on a thread that does steps, unless background work must stop.
-    pub(crate) fn while_waking(&self, wake: impl FnOnce()) {
-        let thread = current().id();
-        {
-            let mut state = self.state.lock();
-            if state.stop {
-                return;
-            }
-            state.waking.push(thread);
-        }
-        wake();
-        let mut state = self.state.lock();
-        if let Some(place) = state.waking.iter().position(|other| *other == thread) {
-            state.waking.swap_remove(place);
-        }
-    }
-
-    /// Whether a thread wakes tasks. Once background work must stop, none begins to.
-    pub(crate) fn is_waking(&self, thread: ThreadId) -> bool {
-        self.state.lock().waking.contains(&thread)
-    }
-
     /// Waits for this long, or until background work must stop.
     #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
     pub(crate) fn pause(&self, duration: Duration) {
@@ -254,7 +237,9 @@ impl Due {
             }
         }
         let work = Wanted(state.wanted & does.0);
-        state.wanted &= !does.0;
+        // Tasks do not wait for other work.
+        let work = if work.has(Wanted::WAKE) { Wanted::WAKE } else { work };
+        state.wanted &= !work.0;
         if work.has(Wanted::SYNC) {
             *deadline = None;
         }

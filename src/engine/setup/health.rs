@@ -1,9 +1,7 @@
 //! What is wrong with an open store, as far as its calls and its background work have noticed.
 
-use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -140,15 +138,8 @@ impl Monitor {
         Self { clock, observer, noted: Mutex::default(), is_full: AtomicBool::new(false) }
     }
 
-    /// The time, or the epoch if the clock panics: a failure may be told while a panic of the same
-    /// clock is under way, and a second one would end the process.
-    fn now(&self) -> Timestamp {
-        catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_default()
-    }
-
-    /// The same of the monotonic clock.
     pub(super) fn monotonic(&self) -> Duration {
-        catch_unwind(AssertUnwindSafe(|| self.clock.monotonic())).unwrap_or_default()
+        self.clock.monotonic()
     }
 
     /// Notes the result of an activity that ended at `now` by the monotonic clock.
@@ -169,7 +160,7 @@ impl Monitor {
         if is_consequence(error) {
             return;
         }
-        let (at, why) = (self.now(), error.in_full());
+        let (at, why) = (self.clock.now(), error.in_full());
         let new = Failing { activity, why: String::new(), count: 0, since: at, last: at };
         let mut noted = self.noted.lock();
         let failing = noted.failures.entry(activity).or_insert(new);
@@ -188,7 +179,7 @@ impl Monitor {
             Err(error) if is_consequence(error) => return,
             Err(error) => Some(error.in_full()),
         };
-        let (now, damaged) = (self.now(), damaged.iter().copied().collect());
+        let (now, damaged) = (self.clock.now(), damaged.iter().copied().collect());
         let mut noted = self.noted.lock();
         let since = noted.compaction.as_ref().map_or(now, |stalled| stalled.since);
         noted.compaction = Some(Stalled { why, damaged, since });
@@ -212,7 +203,7 @@ impl Monitor {
 
 impl Witness for Monitor {
     fn poisons(&self, why: &Error) {
-        let poison = Poison { why: why.in_full(), at: self.now() };
+        let poison = Poison { why: why.in_full(), at: self.clock.now() };
         let mut noted = self.noted.lock();
         if noted.poisoned.is_none() {
             noted.poisoned = Some(poison);
@@ -226,7 +217,7 @@ impl Witness for Monitor {
         if is_given && !self.is_full.load(Ordering::Acquire) {
             return;
         }
-        let now = self.now();
+        let now = self.clock.now();
         let mut noted = self.noted.lock();
         let was = noted.full;
         noted.full = match was {

@@ -2,12 +2,19 @@
 //! which I/O happens under it, and what its holder may wait for.
 //!
 //! A thread takes locks in the order of their ranks. Builds with debug assertions check that.
+//!
+//! A panic under a lock of a store poisons the store, since the guarded value may be half changed.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 
+use std::thread::panicking;
+
 use parking_lot::{Mutex, MutexGuard};
+
+use crate::engine::storage::disk::Disk;
+use crate::error::Error;
 
 /// The position of a lock in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,31 +41,39 @@ pub(crate) enum Rank {
 pub(crate) struct Ranked<T> {
     rank: Rank,
     lock: Mutex<T>,
+    /// The store that a panic under the lock poisons.
+    store: Option<Disk>,
 }
 
 impl<T> Ranked<T> {
+    /// A lock without a store.
     pub(crate) fn new(rank: Rank, value: T) -> Self {
-        Self { rank, lock: Mutex::new(value) }
+        Self { rank, lock: Mutex::new(value), store: None }
+    }
+
+    /// A lock of the store on this disk.
+    pub(crate) fn of(disk: &Disk, rank: Rank, value: T) -> Self {
+        Self { rank, lock: Mutex::new(value), store: Some(disk.clone()) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Held<'_, T> {
         let order = Order::before(self.rank);
-        Held { guard: self.lock.lock(), _order: order.entered() }
+        self.held(self.lock.lock(), order)
     }
 
     /// Takes the lock if it is free. This never waits, so it may break the order.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let guard = self.lock.try_lock()?;
-        Some(Held { guard, _order: Order { rank: self.rank }.entered() })
+        Some(self.held(guard, Order { rank: self.rank }))
     }
 
     /// Takes the lock if it is free within this time.
     pub(crate) fn lock_within(&self, time: Duration) -> Option<Held<'_, T>> {
         let order = Order::before(self.rank);
         let guard = self.lock.try_lock_for(time)?;
-        Some(Held { guard, _order: order.entered() })
+        Some(self.held(guard, order))
     }
 
     /// Takes the lock by calling `take`.
@@ -68,7 +83,13 @@ impl<T> Ranked<T> {
         take: impl FnOnce(&'l Mutex<T>) -> MutexGuard<'l, T>,
     ) -> Held<'l, T> {
         let order = Order::before(self.rank);
-        Held { guard: take(&self.lock), _order: order.entered() }
+        self.held(take(&self.lock), order)
+    }
+
+    #[inline]
+    fn held<'l>(&'l self, guard: MutexGuard<'l, T>, order: Order) -> Held<'l, T> {
+        let (store, was_panicking) = (self.store.as_ref(), panicking());
+        Held { guard, store, was_panicking, _order: order.entered() }
     }
 }
 
@@ -81,7 +102,22 @@ impl<T> fmt::Debug for Ranked<T> {
 /// A lock that is held.
 pub(crate) struct Held<'l, T> {
     guard: MutexGuard<'l, T>,
+    store: Option<&'l Disk>,
+    /// The thread took the lock while it was panicking already.
+    was_panicking: bool,
     _order: Entered,
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if panicking()
+            && !self.was_panicking
+            && let Some(store) = self.store
+        {
+            store.poison(&Error::Panicked);
+        }
+    }
 }
 
 impl<T> Deref for Held<'_, T> {
@@ -182,7 +218,12 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use core::panic::AssertUnwindSafe;
+    use std::panic::catch_unwind;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::engine::storage::MemoryStorage;
 
     #[test]
     fn locks_are_taken_in_the_order_of_their_ranks() {
@@ -192,6 +233,23 @@ mod tests {
         drop(held);
         assert_eq!(*allocator.lock(), 2);
         assert_eq!(*state.lock(), 1);
+    }
+
+    #[test]
+    fn a_panic_under_a_lock_poisons_its_store() {
+        let disk = Disk::new(Arc::new(MemoryStorage::new()));
+        let state = Ranked::of(&disk, Rank::State, ());
+        let panics = |held: Option<Held<'_, ()>>| {
+            let _ = catch_unwind(AssertUnwindSafe(move || {
+                let _held = held;
+                panic!("the test said so");
+            }));
+        };
+        drop(state.lock());
+        panics(None);
+        disk.check().unwrap();
+        panics(Some(state.lock()));
+        assert!(matches!(disk.check(), Err(Error::Poisoned)));
     }
 
     #[test]

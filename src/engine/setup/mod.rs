@@ -12,8 +12,6 @@ pub(crate) mod signal;
 mod traced;
 mod watch;
 
-use core::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use crate::engine::setup::health::Monitor;
@@ -51,14 +49,8 @@ impl Setup {
         self.monitor.watch_failure(activity, work)
     }
 
-    /// The time. The clock is code of the embedder and may panic, so a call asks it before it
-    /// changes anything. Sealing a segment does not: a panic there poisons the store.
+    /// The time of the clock in the options.
     pub(crate) fn now(&self) -> Timestamp {
         self.options.environment.clock.now()
-    }
-
-    /// The time; `before`, which the clock told before, if it panics in the middle of a change.
-    pub(crate) fn now_or(&self, before: Timestamp) -> Timestamp {
-        catch_unwind(AssertUnwindSafe(|| self.now())).unwrap_or(before)
     }
 }

@@ -253,6 +253,14 @@ impl LogState {
         Ok(())
     }
 
+    /// Drops all views of the file. The store is closed.
+    pub(crate) fn drop_views(&mut self) {
+        self.tail.close();
+        self.unapplied.clear();
+        self.retired.clear();
+        self.catalog = Arc::default();
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed { Err(Error::Closed) } else { Ok(()) }
     }

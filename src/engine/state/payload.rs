@@ -9,8 +9,10 @@ use crate::format::FrameHeader;
 use crate::format::codec::len_u32;
 
 /// Stored bytes: a view of the file where possible, otherwise a copy. Clones are cheap. The extent
-/// behind a view is not reused while the payload or a clone lives. Payloads of records that were
-/// compressed together share one copy of all of them, about 128 KiB.
+/// behind a view is not reused while the payload or a clone lives. The bytes stay readable after
+/// the store was closed, and the file stays locked until the last view is dropped; see
+/// [`RunLog::close`](crate::RunLog::close). Payloads of records that were compressed together share
+/// one copy of all of them, about 128 KiB.
 #[derive(Clone)]
 pub struct Payload {
     owner: Owner,
@@ -24,29 +26,26 @@ pub struct Payload {
 #[derive(Clone)]
 enum Owner {
     /// A segment, in its view of the extent.
-    View(Arc<Lent>),
+    View(Arc<Source>),
     /// A copy, which other payloads may share.
     Copy(Arc<Vec<u8>>),
 }
 
-/// A segment whose bytes were handed out. Closing the store keeps these bytes readable.
+/// A segment whose bytes payloads show. The payloads of a trace share it, so that threads which
+/// read the same segment do not compete for the counter of one `Arc`.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct Source {
     segment: Arc<Segment>,
 }
 
-impl Lent {
-    /// Notes that bytes of the segment will be handed out. They stay readable if the caller
-    /// afterwards finds the store still open.
-    #[inline]
-    pub(crate) fn of(segment: &Arc<Segment>) -> Self {
-        segment.lent().lend();
-        Self { segment: Arc::clone(segment) }
+impl Source {
+    pub(crate) fn new(segment: &Arc<Segment>) -> Arc<Self> {
+        Arc::new(Self { segment: Arc::clone(segment) })
     }
 
-    /// The same again, for payloads that the caller keeps.
-    pub(crate) fn to_keep(&self) -> Arc<Self> {
-        Arc::new(Self::of(&self.segment))
+    #[inline]
+    pub(crate) fn is_of(&self, segment: &Arc<Segment>) -> bool {
+        Arc::ptr_eq(&self.segment, segment)
     }
 
     /// The payload of a checked frame of the segment, to keep.
@@ -57,12 +56,6 @@ impl Lent {
             Some(copy) => Payload::owned(copy),
             None => Payload { owner: Owner::View(Arc::clone(self)), start, len },
         }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.segment.lent().take_back();
     }
 }
 
@@ -96,7 +89,7 @@ impl Deref for Payload {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.owner {
-            Owner::View(lent) => lent.segment.viewed(self.start, self.len),
+            Owner::View(source) => source.segment.viewed(self.start, self.len),
             Owner::Copy(bytes) => {
                 let rest = bytes.get(self.start as usize..).unwrap_or_default();
                 rest.get(..self.len as usize).unwrap_or_default()

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::scan::rebuild_directory;
-use crate::engine::storage::disk::{Disk, LentRange};
+use crate::engine::storage::disk::Disk;
 use crate::engine::storage::mmap_read::Room;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
@@ -42,8 +42,6 @@ pub(crate) struct Segment {
     directory: OnceLock<DirectoryBytes>,
     region: OnceLock<Region>,
     marks: AtomicU8,
-    /// Counts the holders of bytes of the view that were handed out.
-    lent: OnceLock<Arc<LentRange>>,
 }
 
 /// A fact about a segment that, once known, stays true.
@@ -92,8 +90,13 @@ impl Segment {
             directory: OnceLock::new(),
             region: OnceLock::new(),
             marks: AtomicU8::new(0),
-            lent: OnceLock::new(),
         }
+    }
+
+    /// The same segment without a view of the file.
+    pub(crate) fn without_view(&self) -> Self {
+        let disk = self.disk.clone();
+        Self::new(disk, self.extent_size, self.extent, self.key, self.purpose)
     }
 
     /// Whether this fact is known.
@@ -323,11 +326,6 @@ impl Segment {
             Some(copy) => Cow::Owned(copy),
             None => Cow::Borrowed(self.viewed(start, len)),
         }
-    }
-
-    /// Counts the holders of bytes of the view that were handed out.
-    pub(crate) fn lent(&self) -> &LentRange {
-        self.lent.get_or_init(|| self.disk.lendable(self.at..self.at + self.extent_size.bytes()))
     }
 
     /// These bytes of the view; empty without a view.

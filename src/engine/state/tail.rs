@@ -202,9 +202,10 @@ impl Tail {
         Ok(())
     }
 
-    /// Stops storing.
+    /// Stops storing, and drops the view.
     pub(crate) fn close(&mut self) {
         self.stores = Stores::Refused;
+        self.segment = Arc::new(self.segment.without_view());
     }
 
     /// How frames of the tail reach the file.

@@ -109,10 +109,10 @@ impl Creation {
     pub(crate) fn finish(self) -> Result<Arc<FileStorage>> {
         let Self { storage, path, directory, temporary } = self;
         let refused = |source| Error::io(IoAction::Create, source);
-        let file = storage.handle.file().map_err(refused)?;
-        file.sync_all().map_err(refused)?;
+        let handle = storage.handle().map_err(refused)?;
+        handle.file.sync_all().map_err(refused)?;
         let named = match &temporary {
-            None => link_unnamed(&file, &path),
+            None => link_unnamed(&handle.file, &path),
             Some(temporary) => rename_or_link(temporary, &path),
         };
         // Before the sync of the directory, so that the temporary name is durably removed too.
@@ -121,8 +121,8 @@ impl Creation {
             io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: path.clone() },
             _ => refused(source),
         })?;
-        sync_directory(&directory, &file).map_err(refused)?;
-        drop(file);
+        sync_directory(&directory, &handle.file).map_err(refused)?;
+        drop(handle);
         Ok(storage)
     }
 
@@ -136,20 +136,21 @@ impl Creation {
     pub(crate) fn replace(self, old: &FileStorage) -> Result<PathBuf> {
         let Self { storage, path, directory, temporary } = self;
         let refused = |source| Error::io(IoAction::Create, source);
-        let file = storage.handle.file().map_err(refused)?;
-        let like = old.handle.file().and_then(|old| old.metadata()).map_err(refused)?;
+        let handle = storage.handle().map_err(refused)?;
+        let file = &handle.file;
+        let like = old.handle().and_then(|old| old.file.metadata()).map_err(refused)?;
         let of_new = file.metadata().map_err(refused)?;
         if (of_new.uid(), of_new.gid()) != (like.uid(), like.gid()) {
-            fchown(&*file, Some(like.uid()), Some(like.gid())).map_err(refused)?;
+            fchown(file, Some(like.uid()), Some(like.gid())).map_err(refused)?;
         }
         file.set_permissions(like.permissions()).map_err(refused)?;
         file.sync_all().map_err(refused)?;
         let kept = link_aside(&path).map_err(refused)?;
-        sync_directory(&directory, &file).map_err(refused)?;
+        sync_directory(&directory, file).map_err(refused)?;
         if let Some(TemporaryName(temporary)) = &temporary {
             fs::rename(temporary, &path).map_err(refused)?;
         }
-        sync_directory(&directory, &file).map_err(refused)?;
+        sync_directory(&directory, file).map_err(refused)?;
         Ok(kept)
     }
 }

@@ -5,7 +5,8 @@
 //!   poison, since the index can be rebuilt.
 //! - **Only this file decides and reports poison** ([`OnPoison`], [`Witness`]), whichever call
 //!   failed.
-//! - **A forked child writes nothing**: file, lock and maps belong to its parent.
+//! - **A forked child changes nothing** ([`Disk::check_open`]): file, lock and maps belong to its
+//!   parent.
 //! - **Syncs run one after another**: the kernel reports a failed write-back to one caller only,
 //!   and the next caller must not take a sync without an error for success.
 
@@ -80,8 +81,6 @@ pub(crate) struct Disk {
 struct Shared {
     counters: Counters,
     state: State,
-    /// All ranges whose bytes were ever handed out, while their segments live.
-    lent: Mutex<Vec<Weak<LentRange>>>,
     on_poison: OnceLock<Weak<dyn OnPoison>>,
     witness: OnceLock<Arc<dyn Witness>>,
     syncing: Mutex<()>,
@@ -93,26 +92,6 @@ struct Shared {
 struct State {
     poisoned: AtomicBool,
     closed: AtomicBool,
-}
-
-/// A range of the file, and how many values hold bytes of a view of it.
-#[derive(Debug)]
-pub(crate) struct LentRange {
-    range: Range<u64>,
-    holders: AtomicU64,
-}
-
-impl LentRange {
-    /// Notes that bytes of the range will be handed out. They stay readable if the caller
-    /// afterwards finds the store still open.
-    pub(crate) fn lend(&self) {
-        // In one order with the check whether the store is closed.
-        self.holders.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn take_back(&self) {
-        self.holders.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A component whose callers wait for a sync.
@@ -300,40 +279,30 @@ impl Disk {
         fork::current() != self.forks
     }
 
-    /// An error in a forked child. Each call that changes the store asks this first: it must not
-    /// wait for a lock that a thread of the parent held at the fork.
-    #[inline]
-    pub(crate) fn check_owned(&self) -> Result<()> {
-        if self.is_inherited() { Err(Error::Closed) } else { Ok(()) }
-    }
-
     /// An error after a failed write or sync, once the store is closed, or in a forked child.
     pub(crate) fn check(&self) -> Result<()> {
-        self.check_owned()?;
-        match (self.shared.state.poisoned.load(Ordering::Acquire), self.is_closed()) {
-            (false, false) => Ok(()),
-            (true, _) => Err(Error::Poisoned),
-            (false, true) => Err(Error::Closed),
+        if self.shared.state.poisoned.load(Ordering::Acquire) && !self.is_inherited() {
+            return Err(Error::Poisoned);
         }
+        self.check_open()
     }
 
-    /// An error if the store is closed.
-    fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    /// An error if the store is closed, or in a forked child.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() || self.is_inherited() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// From now on nothing is written, and the results of reads do not count.
     pub(crate) fn close(&self) {
-        // In one order with the loads in `is_closed` that follow the counts of lent bytes.
-        self.shared.state.closed.store(true, Ordering::SeqCst);
+        self.shared.state.closed.store(true, Ordering::Release);
     }
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.shared.state.closed.load(Ordering::SeqCst)
+        self.shared.state.closed.load(Ordering::Acquire)
     }
 
-    /// Replaces an error after the store was closed: the call may have read zeros.
+    /// Replaces an error after the store was closed: the file may have been released.
     pub(crate) fn unless_closed<T>(&self, result: Result<T>) -> Result<T> {
         match result {
             Err(error) if self.is_closed() => self.check().and(Err(error)),
@@ -341,25 +310,9 @@ impl Disk {
         }
     }
 
-    /// A range whose bytes may be handed out.
-    pub(crate) fn lendable(&self, range: Range<u64>) -> Arc<LentRange> {
-        let lent = Arc::new(LentRange { range, holders: AtomicU64::new(0) });
-        let mut known = self.shared.lent.lock();
-        if known.len() == known.capacity() {
-            known.retain(|range| range.strong_count() > 0);
-        }
-        known.push(Arc::downgrade(&lent));
-        lent
-    }
-
-    /// Releases the file of a closed store, except bytes in use; see [`Storage::release`].
-    pub(crate) fn release(&self) -> Result<()> {
-        let known = self.shared.lent.lock();
-        let held = known.iter().filter_map(Weak::upgrade);
-        let held = held.filter(|lent| lent.holders.load(Ordering::SeqCst) > 0);
-        let kept: Vec<_> = held.map(|lent| lent.range.clone()).collect();
-        drop(known);
-        told(IoAction::Close, self.storage.release(&kept))
+    /// Closes the file; see [`Storage::release`]. Returns how many views of it live.
+    pub(crate) fn release(&self) -> usize {
+        self.storage.release()
     }
 
     /// Sets the receiver of poison. Only the first call counts.
@@ -494,66 +447,5 @@ mod tests {
         assert!(matches!(disk.set_len(0), Err(Error::Closed)));
         assert!(matches!(disk.allocate(0, 1), Err(Error::Closed)));
         assert!(matches!(disk.write_unguarded(0, &[1]), Err(Error::Closed)));
-    }
-
-    /// Records the ranges to keep.
-    #[derive(Debug, Default)]
-    struct Kept(Mutex<Vec<Range<u64>>>);
-
-    impl Storage for Kept {
-        fn len(&self) -> std::io::Result<u64> {
-            Ok(0)
-        }
-
-        fn read_at(&self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn sync(&self) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn set_len(&self, _: u64) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn allocate(&self, _: u64, _: u64) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn punch(&self, _: u64, _: u64) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn release(&self, kept: &[Range<u64>]) -> std::io::Result<()> {
-            self.0.lock().extend_from_slice(kept);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn what_is_lent_is_kept_whatever_list_its_segment_is_in() {
-        let storage = Arc::new(Kept::default());
-        let disk = Disk::new(storage.clone());
-        let ranges: Vec<_> = (0..40).map(|place| disk.lendable(place * 8..place * 8 + 8)).collect();
-        for lent in ranges.iter().step_by(3) {
-            lent.lend();
-            lent.lend();
-            lent.take_back();
-        }
-        ranges[1].lend();
-        ranges[1].take_back();
-        for _ in 0..1000 {
-            disk.lendable(0..8).lend();
-        }
-        assert!(disk.shared.lent.lock().len() <= 80, "what is gone is forgotten");
-        disk.close();
-        disk.release().unwrap();
-        let expected: Vec<_> = (0..40).step_by(3).map(|place| place * 8..place * 8 + 8).collect();
-        assert_eq!(*storage.0.lock(), expected);
     }
 }

@@ -9,7 +9,6 @@
 //!   shortened, and raised under `resizing`.
 //! - A failed allocation cuts the file to its old length. So every growth holds `resizing`.
 
-use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,12 +16,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{MappedRwLockReadGuard, Mutex};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use rustix::fs::OFlags;
 
 use super::{Region, Storage, TailWindow, ZEROS};
 use crate::engine::storage::handle::Handle;
 use crate::engine::storage::holes;
+use crate::engine::storage::leftover;
 use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
@@ -35,7 +35,8 @@ const OPEN_ATTEMPTS: usize = 16;
 /// One store in a file of the file system.
 #[derive(Debug)]
 pub struct FileStorage {
-    pub(crate) handle: Arc<Handle>,
+    /// Read-locked by each call on the file; `None` once the file was released.
+    open: RwLock<Option<Arc<Handle>>>,
     windows: Windows,
     tails: TailMaps,
     resizing: Mutex<()>,
@@ -94,19 +95,25 @@ impl FileStorage {
 
     /// The name of the network file system that the file is on, if it is on one.
     pub(crate) fn network(&self) -> Option<&'static str> {
-        self.handle.file_system().network()
+        self.handle().ok()?.file_system().network()
     }
 
     /// The process that has the writer lock, if the system tells.
     pub(crate) fn locked_by(&self) -> Option<u32> {
-        let found = self.file().ok()?.metadata().ok()?;
+        let found = self.handle().ok()?.file.metadata().ok()?;
         lock::holder(found.dev(), found.ino())
+    }
+
+    /// How many views of this file the program still holds although it closed the store.
+    pub(crate) fn live_views(&self) -> usize {
+        let found = self.handle().and_then(|handle| handle.file.metadata());
+        found.map_or(0, |found| leftover::live_views((found.dev(), found.ino())))
     }
 
     /// Whether `path` names this file.
     pub(crate) fn is_at(&self, path: &Path) -> Result<bool> {
         let read = |source| Error::io(IoAction::Open, source);
-        is_file_at(path, &*self.file().map_err(read)?).map_err(read)
+        is_file_at(path, &self.handle().map_err(read)?.file).map_err(read)
     }
 
     /// Takes the lock of a file that was found at `path`; `None` if the path names another file by
@@ -125,7 +132,7 @@ impl FileStorage {
 
     pub(crate) fn new(file: File, len: u64, lock: Option<WriterLock>) -> Self {
         Self {
-            handle: Arc::new(Handle::new(file, len, lock)),
+            open: RwLock::new(Some(Arc::new(Handle::new(file, len, lock)))),
             windows: Windows::default(),
             tails: TailMaps::default(),
             resizing: Mutex::new(()),
@@ -133,8 +140,15 @@ impl FileStorage {
         }
     }
 
-    fn file(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
-        self.handle.file()
+    /// The open file. It is not released as long as the returned guard lives.
+    ///
+    /// # Errors
+    /// `NotConnected` once the file was released.
+    pub(crate) fn handle(&self) -> io::Result<MappedRwLockReadGuard<'_, Arc<Handle>>> {
+        // Does not queue behind a thread that waits to release the file: that thread waits for
+        // running calls, and those may wait for a lock whose holder comes here.
+        let open = RwLockReadGuard::try_map(self.open.read_recursive(), Option::as_ref);
+        open.map_err(|_| io::Error::new(io::ErrorKind::NotConnected, "the store is closed"))
     }
 
     /// Whether the file system can allocate space without a write. It asks for an existing byte.
@@ -146,63 +160,62 @@ impl FileStorage {
     }
 
     /// The file, if this process may write to it.
-    fn writable(&self) -> io::Result<MappedRwLockReadGuard<'_, File>> {
-        if !self.handle.is_locked() || self.handle.is_inherited() {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        self.file()
+    fn writable(&self) -> io::Result<MappedRwLockReadGuard<'_, Arc<Handle>>> {
+        let handle = self.handle()?;
+        if handle.is_locked() { Ok(handle) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 }
 
 impl Storage for FileStorage {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file()?.metadata()?.len())
+        Ok(self.handle()?.file.metadata()?.len())
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file()?.read_exact_at(buf, offset)
+        self.handle()?.file.read_exact_at(buf, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let file = self.writable()?;
+        let handle = self.writable()?;
         let end = end_of(offset, data.len() as u64)?;
-        if data.is_empty() || end <= self.handle.known_len() {
-            return file.write_all_at(data, offset);
+        if data.is_empty() || end <= handle.known_len() {
+            return handle.file.write_all_at(data, offset);
         }
         let _resizing = self.resizing.lock();
-        file.write_all_at(data, offset)?;
-        self.handle.known_len.fetch_max(end, Ordering::Release);
+        handle.file.write_all_at(data, offset)?;
+        handle.known_len.fetch_max(end, Ordering::Release);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         // On Linux this also covers stores through maps: the first store into a clean page hits
         // write protection and marks the page dirty, as a write does.
-        let file = self.writable()?;
+        let handle = self.writable()?;
         self.tails.let_go();
-        file.sync_data()
+        handle.file.sync_data()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let file = self.writable()?;
+        let handle = self.writable()?;
         let _resizing = self.resizing.lock();
-        self.handle.known_len.fetch_min(len, Ordering::AcqRel);
-        file.set_len(len)?;
-        self.handle.known_len.store(len, Ordering::Release);
+        handle.known_len.fetch_min(len, Ordering::AcqRel);
+        handle.file.set_len(len)?;
+        handle.known_len.store(len, Ordering::Release);
         Ok(())
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        let file = self.writable()?;
+        let handle = self.writable()?;
+        let file = &handle.file;
         let end = end_of(offset, len)?;
         if len == 0 {
             return Ok(());
         }
         let _resizing = self.resizing.lock();
         let before = file.metadata()?.len();
-        let reserved = match reserve_space(&file, offset, len) {
+        let reserved = match reserve_space(file, offset, len) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                write_zeros(&file, offset.max(before), end)
+                write_zeros(file, offset.max(before), end)
             }
             result => result,
         };
@@ -211,19 +224,20 @@ impl Storage for FileStorage {
             file.set_len(before)?;
             return Err(error);
         }
-        self.handle.known_len.fetch_max(end, Ordering::Release);
+        handle.known_len.fetch_max(end, Ordering::Release);
         Ok(())
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        let file = self.writable()?;
+        let handle = self.writable()?;
+        let file = &handle.file;
         let end = end_of(offset, len)?;
         if len == 0 {
             return Ok(());
         }
         // Writing into a hole may find no space, unless the space can be allocated first.
-        let released = if self.can_allocate(&file) {
-            release_space(&file, offset, len)
+        let released = if self.can_allocate(file) {
+            release_space(file, offset, len)
         } else {
             Err(io::ErrorKind::Unsupported.into())
         };
@@ -231,35 +245,36 @@ impl Storage for FileStorage {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 let _resizing = self.resizing.lock();
                 let file_len = file.metadata()?.len();
-                write_zeros(&file, offset, end.min(file_len))
+                write_zeros(file, offset, end.min(file_len))
             }
             result => result,
         }
     }
 
     fn data_end(&self, offset: u64, len: u64) -> io::Result<u64> {
-        let end = end_of(offset, len)?;
+        let (end, handle) = (end_of(offset, len)?, self.handle()?);
         // Other file systems and kernels may report unsynced data as a hole.
-        let is_told = self.handle.file_system().keeps_space() && holes::kernel_tells();
-        Ok(if is_told { holes::last_data(&*self.file()?, offset, end) } else { end })
+        let is_told = handle.file_system().keeps_space() && holes::kernel_tells();
+        Ok(if is_told { holes::last_data(&handle.file, offset, end) } else { end })
     }
 
     fn looking_takes_space(&self, offset: u64, len: u64) -> io::Result<bool> {
-        let end = end_of(offset, len)?;
-        let fills_holes = self.handle.file_system().fills_holes() && len > 0;
-        Ok(fills_holes && holes::has_hole(&*self.file()?, offset, end))
+        let (end, handle) = (end_of(offset, len)?, self.handle()?);
+        let fills_holes = handle.file_system().fills_holes() && len > 0;
+        Ok(fills_holes && holes::has_hole(&handle.file, offset, end))
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<Region>> {
+        let handle = self.handle()?;
         // Without the lock another process may truncate the file under a view.
-        if !self.handle.is_locked() {
+        if !handle.is_locked() {
             return Ok(None);
         }
         let end = end_of(offset, len as u64)?;
-        if end > self.handle.known_len() {
+        if end > handle.known_len() {
             let _resizing = self.resizing.lock();
-            let file_len = self.file()?.metadata()?.len();
-            self.handle.known_len.store(file_len, Ordering::Release);
+            let file_len = handle.file.metadata()?.len();
+            handle.known_len.store(file_len, Ordering::Release);
             if end > file_len {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -267,23 +282,25 @@ impl Storage for FileStorage {
         if len == 0 {
             return Ok(Region::new(Arc::new([0; 0]), 0..0));
         }
-        Ok(self.windows.view(&self.handle, offset, len))
+        Ok(self.windows.view(&handle, offset, len))
     }
 
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
-        if !self.handle.is_locked() {
+        let handle = self.handle()?;
+        if !handle.is_locked() {
             return Ok(None);
         }
         end_of(offset, len as u64)?;
-        Ok(self.tails.window(&self.handle, offset, len))
+        Ok(self.tails.window(&handle, offset, len))
     }
 
-    fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
-        if self.handle.is_inherited() {
-            return Ok(());
-        }
+    fn release(&self) -> usize {
+        let Some(handle) = self.open.write().take() else { return 0 };
         self.tails.close();
-        self.windows.release(&self.handle, kept)
+        let left = self.windows.close();
+        let found = handle.file.metadata().map(|found| (found.dev(), found.ino()));
+        drop(handle);
+        found.map_or(0, |file| leftover::note(file, left))
     }
 }
 

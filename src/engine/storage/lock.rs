@@ -3,20 +3,27 @@
 //! - The lock belongs to the open file, not to the process: a second open in the same process is
 //!   refused too, and dropping that second handle releases nothing.
 //! - It ends with the process, however that ends.
+//! - A forked child shares the lock with its parent, and never releases it.
 
 use std::fs::{File, TryLockError};
 use std::io;
 
+use crate::engine::storage::fork;
+
 /// The writer lock of one open file, held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct WriterLock(File);
+pub(crate) struct WriterLock {
+    file: File,
+    /// See [`fork::generation`].
+    forks: u64,
+}
 
 impl WriterLock {
     /// Takes the lock; `None` if another handle holds it.
     pub(crate) fn acquire(file: &File) -> io::Result<Option<Self>> {
         let file = file.try_clone()?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
+            Ok(()) => Ok(Some(Self { file, forks: fork::generation() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -42,7 +49,9 @@ impl Drop for WriterLock {
     /// Releases the lock at once. Closing the file also releases it, but only with the last copy of
     /// the descriptor, and a child process that is being started has a copy.
     fn drop(&mut self) {
-        // If unlocking fails, closing the descriptor releases the lock.
-        let _ = self.0.unlock();
+        if fork::current() == self.forks {
+            // If unlocking fails, closing the descriptor releases the lock.
+            let _ = self.file.unlock();
+        }
     }
 }

@@ -124,7 +124,7 @@ impl TailMaps {
 
 impl Writable {
     fn map(handle: &Arc<Handle>, offset: u64, len: usize) -> Option<Self> {
-        let map = MmapOptions::new().offset(offset).len(len).map_raw(&*handle.file().ok()?).ok()?;
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(&handle.file).ok()?;
         (map.as_mut_ptr().align_offset(WORD) == 0 && map.len() >= len)
             .then(|| Self { map, handle: Arc::clone(handle) })
     }

@@ -8,17 +8,13 @@
 //!
 //! - [`crate::engine::storage::FileStorage`] returns only ranges within the file.
 //! - As long as a window maps the file, the writer lock is held, so that no other writer can change
-//!   bytes. When the lock is released, anonymous memory replaces the map, at the same address and
-//!   at once, with a copy of the bytes that are still needed ([`Windows::release`]).
-//! - Only Linux can do that. On other systems, on 32-bit targets, without free maps of the process,
-//!   and on file systems without maps the answer is `None`, and the caller reads.
+//!   bytes.
+//! - On other systems than Linux, on 32-bit targets, without free maps of the process, and on file
+//!   systems without maps the answer is `None`, and the caller reads.
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
 
-use core::ops::Range;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Weak};
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
@@ -26,7 +22,6 @@ use parking_lot::RwLock;
 
 use super::{Owner, Region};
 use crate::engine::storage::handle::Handle;
-use crate::engine::storage::holes::last_data;
 
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;
@@ -75,13 +70,11 @@ struct Slots {
     others: Vec<Weak<Window>>,
 }
 
-/// One map of the file, or the memory that replaced it.
+/// One map of the file.
 #[derive(Debug)]
 pub(super) struct Window {
     map: Mmap,
-    /// Where it starts in the file.
-    offset: u64,
-    /// Keeps the writer lock until it is released.
+    /// Keeps the writer lock. It is dropped after the map.
     _handle: Arc<Handle>,
 }
 
@@ -132,27 +125,12 @@ impl Windows {
         slot.clone()
     }
 
-    /// Replaces the file under all windows by memory that still shows `kept`, and releases it.
-    ///
-    /// # Errors
-    /// There is no memory for that: some windows still show the file, which stays open and locked.
-    /// Or some of `kept` cannot be read and shows zeros; the file is released then.
-    pub(super) fn release(&self, handle: &Handle, kept: &[Range<u64>]) -> io::Result<()> {
-        // Held to the end, so that nothing is mapped meanwhile.
-        let mut slots = self.slots.write();
-        let Ok(file) = handle.file() else { return Ok(()) };
-        let numbered = core::mem::take(&mut slots.numbered).into_iter().flatten();
-        let others = core::mem::take(&mut slots.others);
-        let mut read = Ok(());
-        for window in numbered.chain(others.iter().filter_map(Weak::upgrade)) {
-            // A window without regions is unmapped here.
-            if let Err(window) = Arc::try_unwrap(window) {
-                read = read.and(window.detach(&file, kept)?);
-            }
-        }
-        drop(file);
-        handle.release();
-        read
+    /// Drops all windows without views; returns the others.
+    pub(super) fn close(&self) -> Vec<Weak<Window>> {
+        let Slots { numbered, others } = core::mem::take(&mut *self.slots.write());
+        let mut windows: Vec<_> = numbered.iter().flatten().map(Arc::downgrade).collect();
+        windows.extend(others);
+        windows
     }
 }
 
@@ -164,60 +142,13 @@ impl Window {
         // only for a range within the length of the file at that time. That the file is not cut
         // off or rewritten there as long as the region lives is the duty that `Storage::map` puts
         // on its caller, the engine. The writer lock keeps other writers out (only locked files
-        // are mapped), and before it is released another map takes the place of this one. A
-        // program that ignores the lock and cuts the file off can end this process with SIGBUS; no
-        // system call can rule that out, and the documentation of the crate says so.
-        // Bytes that the engine looks at while the store is closed may turn into zeros, as if the
-        // disk held them: it indexes nothing by what it has not bounded, and throws the answer
-        // away.
+        // are mapped), and the window keeps the lock. A program that ignores the lock and cuts the
+        // file off can end this process with SIGBUS; no system call can rule that out, and the
+        // documentation of the crate says so.
         // SAFETY: the map is read-only and shared, no code turns it into a mutable one, and the
         // bytes that are handed out of it neither change nor go.
-        let map = unsafe { options.map(&*handle.file().ok()?) }.ok()?;
-        Some(Self { map, offset, _handle: Arc::clone(handle) })
-    }
-
-    /// Replaces the map of the file by memory with a copy of its part of `kept`. The bytes are
-    /// read, not looked at, since looking at holes can take space. Returns whether all of them
-    /// could be read.
-    fn detach(&self, file: &File, kept: &[Range<u64>]) -> io::Result<io::Result<()>> {
-        let len = self.map.len();
-        let mut read = Ok(());
-        let mut copy = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
-        // Behind the end of a truncated file nothing can be read.
-        let end = (self.offset + len as u64).min(file.metadata()?.len());
-        for range in kept {
-            let start = range.start.max(self.offset);
-            let end = last_data(file, start, range.end.min(end).max(start));
-            let at = |offset: u64| usize::try_from(offset.saturating_sub(self.offset));
-            if let (Ok(from), Ok(to)) = (at(start), at(end))
-                && let Some(bytes) = copy.get_mut(from..to)
-            {
-                read = read.and(file.read_exact_at(bytes, start));
-            }
-        }
-        self.replace_by(copy.make_read_only()?)?;
-        Ok(read)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn replace_by(&self, copy: Mmap) -> io::Result<()> {
-        use rustix::mm::{MremapFlags, mremap_fixed};
-
-        let (len, target) = (self.map.len(), self.map.as_ptr().cast_mut().cast());
-        let source = copy.as_ptr().cast_mut().cast();
-        // The system puts the pages of `copy` in the place of the old map at once: a thread that
-        // reads there finds the one or the other, and the address stays valid. A region shows the
-        // same bytes if it lies in what is kept; of others the engine throws away what was read.
-        // SAFETY: both maps are whole, readable, of this process, and of the same length.
-        unsafe { mremap_fixed(source, len, len, MremapFlags::MAYMOVE, target)? };
-        // The address of the copy is free, and another map may have it by now.
-        core::mem::forget(copy);
-        Ok(())
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn replace_by(&self, _: Mmap) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
+        let map = unsafe { options.map(&handle.file) }.ok()?;
+        Some(Self { map, _handle: Arc::clone(handle) })
     }
 }
 

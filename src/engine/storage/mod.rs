@@ -22,6 +22,7 @@ pub(crate) mod file;
 pub(crate) mod fork;
 mod handle;
 pub(crate) mod holes;
+mod leftover;
 mod lock;
 mod memory;
 mod mmap_append;
@@ -122,16 +123,11 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Releases the file and the writer lock. From then on each other method may fail, and views
-    /// show `kept` of the file as it is now and zeros elsewhere. The caller has dropped all windows
-    /// for stores.
-    ///
-    /// # Errors
-    /// The views cannot be made independent of the file, which is then released when the storage
-    /// and its views are dropped; or some of `kept` cannot be read and shows zeros.
-    fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
-        let _ = kept;
-        Ok(())
+    /// Closes the file. From then on each other method may fail. Views stay readable, and the last
+    /// one releases the writer lock. Returns how many views live. The caller has dropped all
+    /// windows for stores.
+    fn release(&self) -> usize {
+        0
     }
 }
 

@@ -1,4 +1,4 @@
-//! What opening a store found, for people and programs.
+//! What opening a store found, and what closing it left, for people and programs.
 
 use core::fmt;
 
@@ -27,6 +27,15 @@ pub struct RecoveryReport {
     pub damaged: Vec<Corruption>,
     /// What happened to the index.
     pub index: IndexRecovery,
+}
+
+/// What closing a store left. [`RunLog::close`](crate::RunLog::close) returns it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Closed {
+    /// How many views of the file the program still holds. All records, payloads and traces that
+    /// show bytes of one segment share a view. The last view releases the lock of the file.
+    pub live_views: usize,
 }
 
 /// What happened to the index when the store was opened.

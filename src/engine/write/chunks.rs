@@ -99,7 +99,7 @@ impl Log {
         }
         let mut chunks = Chunks { first: Lsn(0), count: 0 };
         for part in payload.chunks(self.extent_size.inline_limit() as usize) {
-            let at = record.time().unwrap_or_else(|| self.setup.now_or(rows.now));
+            let at = record.time().unwrap_or_else(|| self.setup.now());
             let mut header = FrameHeader::new(FrameKind::Chunk, run_no, at);
             header.extra = chunks.count;
             header.flags = if matches!(of, ChunksOf::Document) { FLAG_DOCUMENT } else { 0 };

@@ -7,18 +7,16 @@
 //! - The durable position moves only after a sync has returned success (O2), to what had been
 //!   written when that sync began.
 //! - A [`Ticket`](super::ticket::Ticket) waits here, as a thread or as a task.
-//! - A waker may call the store, or drop its last handle. So a sync only notes which tasks are
-//!   ready, and [`CommitQueue::wake_ready`] wakes them where the thread holds no lock.
+//! - A waker is code of the caller and may call the store. So a sync only notes which tasks are
+//!   ready. A background thread wakes them with [`CommitQueue::wake_ready`]; so does the thread
+//!   that closes the store, at the end.
 
-use core::cell::RefCell;
-use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 use core::panic::AssertUnwindSafe;
 use core::task::Waker;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -31,8 +29,6 @@ use crate::types::LogPosition;
 pub(crate) struct CommitQueue {
     written: AtomicU64,
     durable: AtomicU64,
-    /// Whether tasks are ready that no thread is about to wake.
-    owed: AtomicBool,
     state: Mutex<Waiting>,
     /// Who follows the log in this process.
     pub(crate) followers: Signals,
@@ -132,21 +128,21 @@ impl CommitQueue {
     }
 
     /// Notes a successful sync that no thread here waited for. It began after everything in front
-    /// of `covered` was written.
-    pub(crate) fn cover(&self, covered: LogPosition) {
-        self.settle(Some(covered), false);
+    /// of `covered` was written. Returns whether tasks are ready.
+    pub(crate) fn cover(&self, covered: LogPosition) -> bool {
+        self.settle(Some(covered), false)
     }
 
     /// Tells all waiters, because no sync will succeed from now on. A later caller finds the disk
-    /// poisoned, or becomes the leader of a sync that is refused.
-    pub(crate) fn fail(&self) {
-        self.settle(None, false);
+    /// poisoned, or becomes the leader of a sync that is refused. Returns whether tasks are ready.
+    pub(crate) fn fail(&self) -> bool {
+        self.settle(None, false)
     }
 
     /// Notes a successful sync that began after everything in front of `covered` was written, or a
-    /// failed one. Wakes the threads that this concerns; the tasks are ready to be woken. If the
-    /// sync `led`, another thread leads from now on.
-    pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) {
+    /// failed one. Wakes the threads that this concerns. If the sync `led`, another thread leads
+    /// from now on. Returns whether tasks are ready to be woken.
+    pub(crate) fn settle(&self, covered: Option<LogPosition>, led: bool) -> bool {
         let mut state = self.state.lock();
         if let Some(covered) = covered {
             self.durable.fetch_max(covered.to_u64(), Ordering::AcqRel);
@@ -162,9 +158,8 @@ impl CommitQueue {
             state.in_flight = next.is_some();
         }
         (state.wakers, state.sleepers) = (tasks, asleep);
-        if !ready.is_empty() {
-            state.ready.extend(ready.into_values());
-        }
+        state.ready.extend(ready.into_values());
+        let any_ready = !state.ready.is_empty();
         drop(state);
         if let Some(next) = next {
             next.tell(Told::Lead);
@@ -172,38 +167,16 @@ impl CommitQueue {
         for (_, sleeper) in awake {
             sleeper.tell(Told::Look);
         }
+        any_ready
     }
 
-    /// Whether tasks are ready that no thread is about to wake.
-    #[inline]
-    pub(crate) fn is_owed(&self) -> bool {
-        self.owed.load(Ordering::Acquire)
-    }
-
-    /// Leaves the tasks that are ready to other threads; returns whether there are any.
-    pub(crate) fn owe(&self) -> bool {
-        let any = !self.state.lock().ready.is_empty();
-        if any {
-            self.owed.store(true, Ordering::Release);
-        }
-        any
-    }
-
-    /// Wakes all tasks that are ready. The caller holds no lock of the engine. It does nothing and
-    /// returns false where this thread holds wakes, and within a waker that this calls: so tasks
-    /// that use the store when they are woken are not woken within one another.
-    pub(crate) fn wake_ready(&self) -> bool {
-        if Quiet::is_begun(self) {
-            return false;
-        }
-        let _waking = Quiet::begin(self);
-        self.owed.store(false, Ordering::Release);
+    /// Wakes all tasks that are ready. The caller holds no lock.
+    pub(crate) fn wake_ready(&self) {
         while let Some(waker) = self.take_ready() {
             locks::assert_none_held();
             // A waker that panics must not cost another task its wake.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
-        true
     }
 
     fn take_ready(&self) -> Option<Waker> {
@@ -239,81 +212,6 @@ impl CommitQueue {
         let waker = self.state.lock().wakers.remove(&(end, waiter));
         drop(waker);
     }
-}
-
-thread_local! {
-    /// The queues of which this thread wakes no task.
-    static QUIET: RefCell<Notes> = const { RefCell::new(Notes::new()) };
-}
-
-/// The addresses of queues, each as often as it was noted. Mostly it is one, which needs no
-/// allocation. It has no destructor, so a thread has it until its very end.
-struct Notes {
-    first: usize,
-    /// How often `first` is noted here.
-    count: usize,
-    others: ManuallyDrop<Vec<usize>>,
-}
-
-impl Notes {
-    const fn new() -> Self {
-        Self { first: 0, count: 0, others: ManuallyDrop::new(Vec::new()) }
-    }
-
-    fn has(&self, queue: usize) -> bool {
-        self.count > 0 && self.first == queue || self.others.contains(&queue)
-    }
-
-    fn add(&mut self, queue: usize) {
-        if self.count == 0 || self.first == queue {
-            self.first = queue;
-            self.count += 1;
-        } else {
-            self.others.push(queue);
-        }
-    }
-
-    /// Removes one note of a queue, whatever was noted since.
-    fn remove(&mut self, queue: usize) {
-        if self.count > 0 && self.first == queue {
-            self.count -= 1;
-        } else if let Some(place) = self.others.iter().position(|other| *other == queue) {
-            self.others.swap_remove(place);
-            if self.others.is_empty() {
-                drop(core::mem::take(&mut *self.others));
-            }
-        }
-    }
-}
-
-/// That this thread wakes no task of a queue: it is about to, or it was told not to.
-pub(crate) struct Quiet {
-    queue: usize,
-    /// The note is one of this thread.
-    not_send: PhantomData<*const ()>,
-}
-
-impl Quiet {
-    pub(crate) fn begin(queue: &CommitQueue) -> Self {
-        let queue = address(queue);
-        // Where a thread may lose its notes before it ends, tasks only nest deeper then.
-        let _ = QUIET.try_with(|notes| notes.borrow_mut().add(queue));
-        Self { queue, not_send: PhantomData }
-    }
-
-    fn is_begun(queue: &CommitQueue) -> bool {
-        QUIET.try_with(|notes| notes.borrow().has(address(queue))).unwrap_or(false)
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        let _ = QUIET.try_with(|notes| notes.borrow_mut().remove(self.queue));
-    }
-}
-
-fn address(queue: &CommitQueue) -> usize {
-    core::ptr::from_ref(queue).addr()
 }
 
 #[cfg(test)]
@@ -423,11 +321,10 @@ mod tests {
             assert!(queue.register(position(*offset), waiter, &waker));
         }
         assert_eq!(queue.state.lock().wakers.len(), 2, "one for each ticket");
-        queue.cover(position(16));
-        assert!(!queue.is_owed(), "the leader of the sync wakes them");
-        assert!(queue.owe() && woken.0.load(Ordering::Relaxed) == 0, "noted");
+        assert!(queue.cover(position(16)));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0, "it only notes them");
         queue.wake_ready();
-        assert!(!queue.owe());
+        assert!(!queue.cover(position(16)));
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     }
 

@@ -39,7 +39,6 @@ impl Log {
         run: &str,
         metadata: &Metadata<'_>,
     ) -> Result<OpenedRun> {
-        self.disk.check_owned()?;
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let max = self.extent_size.max_metadata().into();
         check_len(Sized::Metadata, metadata.payload.len(), max)?;
@@ -160,7 +159,6 @@ impl Log {
 
     /// Ends a run, or finds that it was already ended with the same outcome.
     pub(crate) fn end(self: &Arc<Self>, target: Target<'_>, outcome: &Outcome) -> Result<Appended> {
-        self.disk.check_owned()?;
         check_outcome(outcome)?;
         let body = end_body(outcome);
         let mut state = self.lock_for(target)?;
@@ -214,7 +212,6 @@ impl Log {
 
     /// Ends, as interrupted, all runs in progress that no call has touched since the opening.
     pub(crate) fn adopt(self: &Arc<Self>) -> Result<Vec<(AgentId, RunId)>> {
-        self.disk.check_owned()?;
         let mut adopted = Vec::new();
         let statuses = Statuses::NONE.with(RunStatus::InProgress);
         let mut rest = RunList { statuses, order: Order::Ascending, ..RunList::ALL };

@@ -17,7 +17,9 @@ pub(crate) mod place;
 pub(crate) mod roll;
 pub(crate) mod ticket;
 
+use core::panic::AssertUnwindSafe;
 use std::collections::VecDeque;
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -65,29 +67,9 @@ pub(crate) struct Log {
     overdue: AtomicBool,
 }
 
-/// Calls a function if a panic drops it.
-struct OnPanic<F: FnMut()>(F);
-
-impl<F: FnMut()> OnPanic<F> {
-    fn new(act: F) -> Self {
-        Self(act)
-    }
-
-    fn defuse(self) {
-        core::mem::forget(self);
-    }
-}
-
-impl<F: FnMut()> Drop for OnPanic<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
 impl OnPoison for Log {
     fn poisoned(&self) {
-        self.commit.fail();
-        self.wake_later();
+        self.ask_to_wake(self.commit.fail());
     }
 }
 
@@ -98,51 +80,46 @@ impl Log {
         space: Arc<Space>,
         state: LogState,
     ) -> Self {
-        let state = Arc::new(Ranked::new(Rank::State, state));
+        let disk = space.disk.clone();
+        let state = Arc::new(Ranked::of(&disk, Rank::State, state));
         Self {
-            disk: space.disk.clone(),
             extent_size: setup.extent_size,
             reader: Reader { setup: Arc::clone(&setup), state: Arc::clone(&state) },
             setup,
             due,
             space,
             state,
-            noting: Ranked::new(Rank::Noting, ()),
-            rows: Ranked::new(Rank::Rows, ()),
+            noting: Ranked::of(&disk, Rank::Noting, ()),
+            rows: Ranked::of(&disk, Rank::Rows, ()),
             queue: AppendQueue::default(),
-            reserved: Ranked::new(Rank::Reserved, VecDeque::new()),
+            reserved: Ranked::of(&disk, Rank::Reserved, VecDeque::new()),
             commit: CommitQueue::default(),
             sealing: AtomicBool::new(false),
             late: AtomicBool::new(false),
             overdue: AtomicBool::new(false),
+            disk,
         }
     }
 
-    /// Returns once everything that was written before the call is durable. The caller holds no
-    /// lock.
+    /// Returns once everything that was written before the call is durable.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.sync_through(self.commit.written())
     }
 
-    /// Returns once everything in front of `end` is durable. The caller holds no lock.
+    /// Returns once everything in front of `end` is durable.
     pub(crate) fn sync_through(&self, end: LogPosition) -> Result<()> {
-        self.wait_for_sync(end, Self::wake_ready)
+        self.wait_for_sync(end, true)
     }
 
-    /// Like [`Log::sync_all`], for a caller that may hold locks.
-    pub(crate) fn sync_under_locks(&self) -> Result<()> {
-        self.wait_for_sync(self.commit.written(), Self::wake_later)
-    }
-
-    /// The same within a step of the background work, whose thread wakes the tasks behind the step.
+    /// Like [`Log::sync_all`], for a thread that wakes the tasks itself.
     pub(crate) fn sync_in_step(&self) -> Result<()> {
-        self.wait_for_sync(self.commit.written(), |log| _ = log.commit.owe())
+        self.wait_for_sync(self.commit.written(), false)
     }
 
-    fn wait_for_sync(&self, end: LogPosition, wake: fn(&Self)) -> Result<()> {
+    fn wait_for_sync(&self, end: LogPosition, asks_to_wake: bool) -> Result<()> {
         while self.commit.durable() < end {
             let led = self.disk.check().and_then(|()| match self.commit.join(end) {
-                Told::Lead => self.lead(wake),
+                Told::Lead => self.lead(asks_to_wake),
                 Told::Look => Ok(()),
             });
             if self.commit.durable() < end {
@@ -153,48 +130,28 @@ impl Log {
         Ok(())
     }
 
-    /// Syncs for all callers that wait. Tasks that are ready then are woken by `wake`.
-    fn lead(&self, wake: fn(&Self)) -> Result<()> {
+    /// Syncs for all callers that wait.
+    fn lead(&self, asks_to_wake: bool) -> Result<()> {
         let covered = self.commit.written();
-        let lead_on = OnPanic::new(|| {
+        let sync = || self.setup.watch(Activity::Sync, || self.disk.sync());
+        let result = catch_unwind(AssertUnwindSafe(sync)).unwrap_or_else(|panic| {
             self.disk.poison(&Error::Panicked);
             // Otherwise the waiting callers would wait for a leader that does not exist.
-            self.commit.settle(None, true);
-            self.wake_later();
+            self.ask_to_wake(self.commit.settle(None, true));
+            resume_unwind(panic)
         });
-        let result = self.setup.watch(Activity::Sync, || self.disk.sync());
-        lead_on.defuse();
-        self.commit.settle(result.is_ok().then_some(covered), true);
-        wake(self);
+        let any_ready = self.commit.settle(result.is_ok().then_some(covered), true);
+        self.ask_to_wake(any_ready && asks_to_wake);
         if result.is_ok() {
             self.note_synced();
         }
         result
     }
 
-    /// Wakes the tasks that are ready. The caller holds no lock, since a waker may call the store,
-    /// or drop the last handle of it.
-    pub(crate) fn wake_ready(&self) {
-        // A forked child has none of the tasks. Within a waker, which may wait, and where
-        // this thread holds wakes, other threads do it.
-        if !self.disk.is_inherited() && !self.commit.wake_ready() {
-            self.wake_later();
-        }
-    }
-
-    /// The same, of tasks that no other thread is about to wake.
-    #[inline]
-    pub(crate) fn wake_owed(&self) {
-        if self.commit.is_owed() {
-            self.wake_ready();
-        }
-    }
-
-    /// Leaves them to a background thread, and to the next call that ends: the caller may hold
-    /// locks. Without such a thread no task waits here, unless a simulation runs its steps.
-    pub(crate) fn wake_later(&self) {
-        if self.commit.owe() {
-            self.due.want(Wanted::WAKE);
+    /// Asks a background thread to wake the tasks that are ready. The caller may hold locks.
+    pub(crate) fn ask_to_wake(&self, any_ready: bool) {
+        if any_ready {
+            self.due.want_wake();
         }
     }
 
@@ -204,8 +161,6 @@ impl Log {
         if level == Durability::Disk && result.as_ref().is_err_and(Self::rests_on_writes) {
             self.sync_all()?;
         }
-        // A checkpoint may take long.
-        self.wake_owed();
         self.catch_up();
         self.disk.unless_closed(result)
     }
@@ -213,9 +168,8 @@ impl Log {
     /// The answer of a call whose caller waits for the disk itself.
     pub(crate) fn told_later<T>(self: &Arc<Self>, result: Result<T>) -> Pending<T> {
         let ticket = Ticket::new(Arc::clone(self), self.commit.written());
-        self.wake_owed();
         if self.overdue.load(Ordering::Relaxed) && self.overdue.swap(false, Ordering::Relaxed) {
-            self.help();
+            self.due.catch_up();
         }
         Pending::new(self.disk.unless_closed(result), ticket)
     }
@@ -235,25 +189,10 @@ impl Log {
         )
     }
 
-    /// Does work that must not stop half-way. A panic poisons the store: what is in memory may be
-    /// half changed, and must not reach the file.
-    pub(crate) fn poison_on_panic<T>(&self, work: impl FnOnce() -> T) -> T {
-        let poison = OnPanic::new(|| self.disk.poison(&Error::Panicked));
-        let done = work();
-        poison.defuse();
-        done
-    }
-
     /// Helps with a late checkpoint, so that memory stays bounded. Waits for the disk.
     #[inline]
     pub(crate) fn catch_up(&self) {
         if self.late.load(Ordering::Relaxed) && self.late.swap(false, Ordering::Relaxed) {
-            self.help();
-        }
-    }
-
-    fn help(&self) {
-        if !self.disk.is_inherited() {
             self.due.catch_up();
         }
     }

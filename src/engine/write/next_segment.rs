@@ -48,8 +48,7 @@ impl Log {
         })?;
         // The sync of the record covers the log too. So the manifest learns of the seals of earlier
         // segments soon, and opening after a crash reads few segments however fast appends are.
-        self.commit.cover(written);
-        self.wake_later();
+        self.ask_to_wake(self.commit.cover(written));
         Ok(reserved)
     }
 

@@ -27,8 +27,7 @@ impl Log {
             return Err(Error::Exhausted { what: "segments" });
         }
         // The next segment must follow the last one; otherwise its id would be a gap.
-        let go_on = || self.poison_on_panic(|| self.go_on_in_next(state));
-        self.setup.watch(Activity::Roll, go_on)
+        self.setup.watch(Activity::Roll, || self.go_on_in_next(state))
     }
 
     fn go_on_in_next(&self, state: &mut LogState) -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::setup::due::Wanted;
 use crate::engine::write::Log;
-use crate::engine::write::group_commit::{Quiet, WaiterNo};
+use crate::engine::write::group_commit::WaiterNo;
 use crate::error::{Error, Result};
 use crate::types::{LogPosition, Lsn, Seq};
 
@@ -28,13 +28,12 @@ pub struct Appended {
 /// The durability of an append that was acknowledged at Process level: wait, ask or await.
 ///
 /// Waiting does the sync unless another thread does. Awaiting asks the background thread for a
-/// sync; a store without that thread syncs within the poll (see `Options::background`). A thread of
-/// the store, or of another caller at the end of its call, wakes the task. It holds no lock of the
-/// store then, so a waker may call the store, and may drop its last handle. But it may run under
-/// locks of that caller, unless [`RunLog::hold_wakes`](crate::RunLog::hold_wakes) was called in
-/// front of them. Until it returns that thread does nothing else: tasks that it makes ready are
-/// woken behind it, and one that waits for another task may wait for ever. The store keeps one
-/// waker per ticket, however often it is polled, and drops it with the ticket.
+/// sync; a store without that thread syncs within the poll (see `Options::background`).
+///
+/// A background thread calls the waker, or the call that closes the store does so at its end. That
+/// thread holds no lock of the store, so the waker may call the store and may drop its last handle.
+/// A waker must not block: until it returns, that thread wakes no other task. The store keeps one
+/// waker per ticket, however often the ticket is polled, and drops the waker with the ticket.
 ///
 /// ```
 /// # fn main() -> runlog::Result<()> {
@@ -63,8 +62,7 @@ impl Clone for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // In a forked child, a lock of the parent may stay locked.
-        if let Some(waiter) = self.waiter.filter(|_| !self.log.disk.is_inherited()) {
+        if let Some(waiter) = self.waiter {
             self.log.commit.forget(self.end, waiter);
         }
     }
@@ -118,34 +116,6 @@ impl Future for Ticket {
         }
         self.log.due.want(Wanted::SYNC);
         Poll::Pending
-    }
-}
-
-/// While it lives, its thread wakes no task that awaits a [`Ticket`] of this log.
-/// [`RunLog::hold_wakes`](crate::RunLog::hold_wakes) returns it.
-#[must_use = "tasks are woken as usual once it is dropped"]
-pub struct HeldWakes {
-    /// Ends first.
-    held: Option<Quiet>,
-    log: Arc<Log>,
-}
-
-impl HeldWakes {
-    pub(crate) fn new(log: &Arc<Log>) -> Self {
-        Self { held: Some(Quiet::begin(&log.commit)), log: Arc::clone(log) }
-    }
-}
-
-impl Drop for HeldWakes {
-    fn drop(&mut self) {
-        self.held = None;
-        self.log.wake_owed();
-    }
-}
-
-impl fmt::Debug for HeldWakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldWakes").finish_non_exhaustive()
     }
 }
 

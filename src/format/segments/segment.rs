@@ -1,7 +1,7 @@
 //! The header of a log segment: the first 64 bytes of its extent (section 9 of FORMAT.md).
 
 use crate::error::Damage;
-use crate::format::codec::{Decoded, open_checked, put_checked, u32_at};
+use crate::format::codec::{Decoded, open_checked, put_checked};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::layout::ExtentSize;
 use crate::types::{Lsn, RunNo, SegmentId};
@@ -9,8 +9,6 @@ use crate::types::{Lsn, RunNo, SegmentId};
 /// What headers begin with; the uuid of the store follows.
 pub(crate) const MAGIC: [u8; 8] = *b"RLOGSEG1";
 const CHECKED_LEN: usize = 60;
-/// The number of the segment, behind the magic and the uuid.
-const ID_AT: usize = 24;
 
 /// The length of a segment header; the first frame follows it.
 pub const SEGMENT_HEADER_LEN: u32 = 64;
@@ -93,23 +91,6 @@ impl SegmentHeader {
         let key = SegmentKey { id, salt };
         Ok(Self { uuid, key, purpose, extent_size, next_run_no, next_lsn })
     }
-
-    /// Whether these bytes were zeroed, and then at most the beginning of a header was written over
-    /// them: a header of this store, and not that of the segment `id`. The last bytes of a header
-    /// are its checksum, so damage hardly ever looks like this.
-    pub(crate) fn is_broken_off(bytes: &[u8], uuid: &[u8; 16], id: SegmentId) -> bool {
-        let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        let Some((checked, checksum)) = bytes.split_at_checked(CHECKED_LEN) else { return false };
-        let crc = crc32fast::hash(checked).to_le_bytes();
-        let begins =
-            |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(one, two)| one == two);
-        let is_of_store = begins(&bytes[..end], &[MAGIC.as_slice(), uuid].concat());
-        // Later owners of an extent have larger ids.
-        let found = u32_at(bytes, ID_AT).unwrap_or(id.0);
-        let is_other = found != id.0 && (end <= ID_AT + size_of::<u32>() || found > id.0);
-        let is_whole = end <= CHECKED_LEN || begins(&bytes[CHECKED_LEN..end], &crc);
-        is_of_store && is_other && is_whole && checksum.len() >= crc.len()
-    }
 }
 
 #[cfg(test)]
@@ -135,31 +116,5 @@ mod tests {
                 assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
             }
         }
-    }
-
-    #[test]
-    fn a_header_that_is_broken_off_over_zeros_is_told_from_a_damaged_one() {
-        let key = SegmentKey { id: SegmentId(7), salt: 0x1234_5678_9abc_def0 };
-        let (uuid, next_run_no, next_lsn) = ([9; 16], RunNo(17), Lsn(99));
-        let (purpose, extent_size) = (Purpose::Log, ExtentSize::MIN);
-        let header = SegmentHeader { uuid, key, purpose, extent_size, next_run_no, next_lsn };
-        let bytes = header.encode();
-        let is_broken_off = |bytes: &[u8], id| SegmentHeader::is_broken_off(bytes, &uuid, id);
-        for len in 0..bytes.len() {
-            let mut head = [0; SEGMENT_HEADER_LEN as usize];
-            head[..len].copy_from_slice(&bytes[..len]);
-            assert!(is_broken_off(&head, SegmentId(3)), "{len} bytes");
-            // What has the id of the segment is a damaged header of it.
-            assert_eq!(is_broken_off(&head, key.id), len <= ID_AT, "{len} bytes");
-            // The first byte behind the id that is not zero is the salt's.
-            assert_eq!(is_broken_off(&head, SegmentId(9)), len <= 32, "{len} bytes");
-        }
-        for (bit, flipped) in flips(&bytes, bytes.len()) {
-            assert!(!is_broken_off(&flipped, SegmentId(3)), "bit {bit}");
-        }
-        let mut foreign = [0; SEGMENT_HEADER_LEN as usize];
-        foreign[..24].copy_from_slice(&[&MAGIC[..], &[8; 16]].concat());
-        assert!(!is_broken_off(&foreign, SegmentId(3)));
-        assert!(!is_broken_off(&bytes[..20], SegmentId(3)), "too short");
     }
 }

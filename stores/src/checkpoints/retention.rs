@@ -10,7 +10,6 @@ use super::parts::PartName;
 use super::space::{Hidden, PAGE, Thread};
 use super::store::Checkpointer;
 use super::stored::{Stored, encode, encode_place, id_key, ordinal_of};
-use crate::of_log::Locked;
 use runlog::{Document, NewRecord, Result, RunLog};
 
 /// Held by the call that copies or prunes a thread of a store, so that no other call deletes what
@@ -18,10 +17,10 @@ use runlog::{Document, NewRecord, Result, RunLog};
 static ONE_AT_A_TIME: [Mutex<()>; 32] = [const { Mutex::new(()) }; 32];
 
 /// See [`ONE_AT_A_TIME`].
-pub(super) fn one_at_a_time(log: &RunLog) -> Locked<MutexGuard<'static, ()>> {
+pub(super) fn one_at_a_time(log: &RunLog) -> MutexGuard<'static, ()> {
     // All clones of a log have one environment.
     let place = core::ptr::from_ref(log.environment()).addr() >> 6;
-    Locked::new(log, || ONE_AT_A_TIME[place % ONE_AT_A_TIME.len()].lock())
+    ONE_AT_A_TIME[place % ONE_AT_A_TIME.len()].lock()
 }
 
 /// What a pruning deleted.

@@ -98,7 +98,7 @@ fn kind_of(error: &Error) -> io::ErrorKind {
     match error {
         Error::Io { source, .. } => source.kind(),
         Error::DiskFull { .. } => io::ErrorKind::StorageFull,
-        Error::Busy { .. } => io::ErrorKind::ResourceBusy,
+        Error::Busy { .. } | Error::Locked { .. } => io::ErrorKind::ResourceBusy,
         Error::NotFound { .. } | Error::RunNotFound { .. } | Error::Evicted { .. } => {
             io::ErrorKind::NotFound
         }

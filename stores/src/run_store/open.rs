@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::DefaultHasher;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::id;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -22,7 +21,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::error::RunStoreError;
 use super::fold::Remembered;
 use super::folder;
-use crate::of_log::{Locked, OfLogs};
+use crate::of_log::OfLogs;
 use runlog::{Error, Options, RunLog, RunNo, RunWriter, WeakRunLog};
 
 /// The name of the file within the folder.
@@ -53,8 +52,6 @@ pub(super) struct Opened {
     boundaries: [Mutex<()>; BOUNDARIES],
     /// See [`Opened::share_removal`]. Taken after `boundaries`.
     removal: RwLock<()>,
-    /// The process that has it open.
-    process: u32,
 }
 
 impl Opened {
@@ -65,7 +62,6 @@ impl Opened {
             writers: Mutex::default(),
             boundaries: core::array::from_fn(|_| Mutex::new(())),
             removal: RwLock::default(),
-            process: id(),
         }
     }
 
@@ -80,20 +76,20 @@ impl Opened {
     }
 
     /// No other call starts or ends this run while the guard lives.
-    pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> Locked<MutexGuard<'_, ()>> {
+    pub(super) fn lock_boundary(&self, agent: &str, run: &str) -> MutexGuard<'_, ()> {
         let place = usize::try_from(hash_of(agent, run) % BOUNDARIES as u64).unwrap_or(0);
-        Locked::new(self.log(), || self.boundaries[place].lock())
+        self.boundaries[place].lock()
     }
 
     /// No run is removed while the guard lives, so that records can be appended: none may come into
     /// a run between its last check and its deletion.
-    pub(super) fn share_removal(&self) -> Locked<RwLockReadGuard<'_, ()>> {
-        Locked::new(self.log(), || self.removal.read())
+    pub(super) fn share_removal(&self) -> RwLockReadGuard<'_, ()> {
+        self.removal.read()
     }
 
     /// No records are appended while the guard lives, so that a run can be removed.
-    pub(super) fn lock_removal(&self) -> Locked<RwLockWriteGuard<'_, ()>> {
-        Locked::new(self.log(), || self.removal.write())
+    pub(super) fn lock_removal(&self) -> RwLockWriteGuard<'_, ()> {
+        self.removal.write()
     }
 }
 
@@ -113,10 +109,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         self.writers.get_mut().clear();
         drop(self.log.take());
-        // In a forked child a lock of the parent may stay locked.
-        if id() == self.process {
-            forget_closed();
-        }
+        forget_closed();
     }
 }
 

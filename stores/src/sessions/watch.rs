@@ -2,11 +2,9 @@
 
 use core::fmt;
 use core::future::Future;
-use core::mem::forget;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use std::collections::{BTreeMap, VecDeque};
-use std::process::id;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -42,9 +40,6 @@ impl SessionCommit {
 /// The list of commits for watchers.
 pub(super) struct Hub {
     state: Mutex<State>,
-    /// The process that has the store. In a forked child the lock may stay locked, and the tasks
-    /// are those of the parent.
-    process: u32,
 }
 
 #[derive(Default)]
@@ -67,11 +62,7 @@ impl fmt::Debug for Hub {
 
 impl Hub {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::default(), process: id() }
-    }
-
-    fn is_inherited(&self) -> bool {
-        id() != self.process
+        Self { state: Mutex::default() }
     }
 
     pub(super) fn tell(&self, session: &str, version: Option<Version>, lsn: Lsn) {
@@ -88,12 +79,7 @@ impl Hub {
     }
 
     /// No more commits will come.
-    pub(super) fn end(self: &Arc<Self>) {
-        if self.is_inherited() {
-            // Its wakers are not dropped either, which runs code of their tasks.
-            forget(Arc::clone(self));
-            return;
-        }
+    pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
         let waiting = core::mem::take(&mut state.waiting);
@@ -103,9 +89,6 @@ impl Hub {
 
     /// Watches commits from now on.
     pub(super) fn watch(self: &Arc<Self>) -> CommitWatch {
-        if self.is_inherited() {
-            return CommitWatch { hub: Arc::clone(self), number: 0, next: 0 };
-        }
         let mut state = self.state.lock();
         state.watchers += 1;
         CommitWatch { hub: Arc::clone(self), number: state.watchers, next: state.next }
@@ -125,10 +108,6 @@ pub struct CommitWatch {
 
 impl Drop for CommitWatch {
     fn drop(&mut self) {
-        if self.hub.is_inherited() {
-            forget(Arc::clone(&self.hub));
-            return;
-        }
         let waker = self.hub.state.lock().waiting.remove(&self.number);
         // Dropping a waker may run any code: not under the lock.
         drop(waker);
@@ -138,15 +117,12 @@ impl Drop for CommitWatch {
 impl CommitWatch {
     /// The next commit, if there was one.
     pub fn try_next(&mut self) -> Option<SessionCommit> {
-        if self.hub.is_inherited() {
-            return None;
-        }
         let state = self.hub.state.lock();
         take(&state, &mut self.next)
     }
 
     /// The next commit, once there is one; `None` once the last handle of the store is dropped and
-    /// all commits were returned, and in a forked child. Dropping the future loses no commit.
+    /// all commits were returned. Dropping the future loses no commit.
     pub fn next_commit(&mut self) -> NextCommit<'_> {
         NextCommit { watch: self }
     }
@@ -178,9 +154,6 @@ impl Future for NextCommit<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (watch, waker) = (&mut *self.watch, context.waker().clone());
-        if watch.hub.is_inherited() {
-            return Poll::Ready(None);
-        }
         let mut state = watch.hub.state.lock();
         if let Some(commit) = take(&state, &mut watch.next) {
             return Poll::Ready(Some(commit));

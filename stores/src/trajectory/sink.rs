@@ -17,7 +17,6 @@ use super::links::is_untold;
 use super::payload::{RunIdentity, TrajectoryRecord};
 use super::states::RunState;
 use super::{TrajectoryLog, UNATTRIBUTED};
-use crate::of_log::Locked;
 use runlog::{
     Allow, Appended, ContentType, Durability, Error, Metadata, NewRecord, Outcome, Result, RunId,
     RunLog, RunStatus, RunSummary, Seq, Ticket,
@@ -149,7 +148,7 @@ impl TrajectoryLog {
         };
         RunId::new(run)?;
         let shared = self.inner.states.lock().of(run);
-        let mut state = Locked::new(&self.inner.log, || shared.lock());
+        let mut state = shared.lock();
         self.look_up(run, &mut state)?;
         let recorded = match self.repeated(run, &state, bytes, envelope.seq)? {
             Some(repeated) => repeated,
@@ -280,7 +279,7 @@ impl TrajectoryLog {
     pub(super) fn settle_end(&self, found: &RunSummary) -> Result<bool> {
         let run = found.run.as_str();
         let shared = self.inner.states.lock().of(run);
-        let _alone = Locked::new(&self.inner.log, || shared.lock());
+        let _alone = shared.lock();
         let record = match self.last_but_links(found) {
             Ok(Some(record)) if record.kind() == Some("run_ended") => record,
             Err(error) if !is_untold(&error) => return Err(error),

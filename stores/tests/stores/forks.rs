@@ -4,15 +4,8 @@
 //! A separate process forks, so that threads of other tests are not involved.
 
 use core::ffi::c_int;
-use std::future::Future;
-use std::pin::pin;
-use std::process::id;
 
 use runlog_sim::settings;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
-
 use runlog_stores::checkpoints::{AsyncCheckpointer, Checkpointer, TenantId, ThreadKey};
 use runlog_stores::run_store::{RetentionConfig, RunStore};
 use runlog_stores::sessions::{EngineSessionStore, SessionStore};
@@ -48,35 +41,6 @@ fn drop_in_child<T>(what: &T, used: impl FnOnce(&T) -> bool) {
     assert_eq!(status, 0, "the child came to its end");
 }
 
-/// The task of a process; a forked child must not wake it.
-struct TaskOf(u32, AtomicBool);
-
-impl Wake for TaskOf {
-    fn wake(self: Arc<Self>) {
-        if id() != self.0 {
-            // SAFETY: it does not return.
-            unsafe { _exit(3) };
-        }
-        self.1.store(true, Ordering::SeqCst);
-    }
-}
-
-/// A task waits for the next commit while a child drops the store and the watch.
-fn drop_watched(sessions: EngineSessionStore, session: &serde_json::Value) {
-    let task = Arc::new(TaskOf(id(), AtomicBool::new(false)));
-    let waker = Waker::from(Arc::clone(&task));
-    let mut watch = sessions.watch_commits().unwrap();
-    let polled = pin!(watch.next_commit()).poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
-    let mut both = (sessions, watch);
-    drop_in_child(&both, |both| {
-        let mut other = both.0.watch_commits().unwrap();
-        other.try_next().is_none()
-    });
-    block_on(both.0.save(session)).unwrap();
-    assert!(task.1.load(Ordering::SeqCst) && both.1.try_next().is_some());
-}
-
 /// A child neither waits for the log of a folder that its parent has open, nor gets it.
 fn drop_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +66,6 @@ fn parent() {
     block_on(sessions.save(&session)).unwrap();
     drop_in_child(&sessions, |sessions| block_on(sessions.save(&session)).is_err());
     block_on(sessions.save(&session)).unwrap();
-    drop_watched(sessions, &session);
     let states = AsyncCheckpointer::new(Checkpointer::<u32>::new(&log));
     let key = ThreadKey::new(TenantId::default(), "t").unwrap();
     let put = |state| {

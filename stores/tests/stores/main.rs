@@ -24,4 +24,3 @@ mod sessions;
 mod support;
 mod together;
 mod trajectory;
-mod wakes;

@@ -84,7 +84,7 @@ pub(crate) fn recording() -> (SimDisk, RunLog) {
 /// Opens what a crash leaves.
 pub(crate) fn open_after(crash: Crash, image: Vec<u8>) -> (SimDisk, RunLog) {
     // Without a boot id, the crash counts as a power cut.
-    let mut environment = Environment::system();
+    let environment = Environment::system();
     if crash != Crash::Kill {}
     let disk = SimDisk::from_image(image);
     let log = options().environment(environment).open_storage(Arc::new(disk.clone())).unwrap();

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -76,8 +75,8 @@ impl Storage for Synced {
         self.disk.map_tail(offset, len)
     }
 
-    fn release(&self, kept: &[Range<u64>]) -> io::Result<()> {
-        self.disk.release(kept)
+    fn release(&self) -> usize {
+        self.disk.release()
     }
 }
 

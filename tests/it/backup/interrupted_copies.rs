@@ -23,7 +23,7 @@ fn on(image: Vec<u8>) -> Arc<SimDisk> {
     Arc::new(SimDisk::untracked(image))
 }
 
-pub(crate) fn boot(id: u8) -> Environment {
+pub(crate) fn boot(_: u8) -> Environment {
     Environment::system()
 }
 

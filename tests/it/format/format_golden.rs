@@ -475,7 +475,7 @@ fn told_by(log: &RunLog, run: &str) -> Vec<Option<Vec<u8>>> {
 #[test]
 fn the_golden_store_that_a_power_loss_tore_ends_in_front_of_the_torn_record() {
     let storage = Arc::new(MemoryStorage::from_bytes(from_pages(&golden(TORN_PAGES))));
-    let mut environment = Environment::system();
+    let environment = Environment::system();
     let options = Options::new().background(false).environment(environment);
     let log = options.open_storage(storage.clone()).unwrap();
     let report = log.recovery_report();

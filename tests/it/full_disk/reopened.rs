@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runlog::storage::Storage;
 use runlog::{
     Activity, Batch, Compaction, Durability, Error, NewRecord, Observer, Options, Outcome, Phase,
     Result, Retention, Rule, RunLog, SpaceReturn,

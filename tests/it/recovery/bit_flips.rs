@@ -38,18 +38,6 @@ pub(crate) struct Run {
     records: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Run {
-    /// In what two answers differ, without payloads.
-    pub(crate) fn difference(&self, other: &Self) -> String {
-        let seqs = |run: &Self| run.records.keys().copied().collect::<Vec<_>>();
-        match (self.summary == other.summary, self.ends == other.ends) {
-            (false, _) => format!("{} and {}", self.summary, other.summary),
-            (true, false) => "metadata or outcome".to_owned(),
-            (true, true) => format!("records {:?} and {:?}", seqs(self), seqs(other)),
-        }
-    }
-}
-
 /// A range of the file, and what a flip in it may affect.
 #[derive(Debug)]
 struct Part {

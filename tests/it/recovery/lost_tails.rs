@@ -7,15 +7,18 @@ use std::sync::Arc;
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::{FrameKind, MANIFEST_AT};
 use runlog::storage::Storage;
-use runlog::{
-    Allow, Durability, Metadata, NewRecord, Outcome, Reader, ReaderOptions, RunLog, TailWriter,
-};
+use runlog::{Durability, Metadata, NewRecord, RunLog, TailWriter};
 use runlog_sim::{OpKind, SimDisk, Survivors};
 
 use crate::support::frames::{EXTENT, frames_in, unindexed};
 
 fn on(image: Vec<u8>) -> SimDisk {
     SimDisk::untracked(image)
+}
+
+/// The sequences of the records of a run that can be read.
+fn seqs(log: &RunLog, run: &str) -> Vec<u64> {
+    log.trace(("agent", run)).unwrap().flatten().map(|record| record.seq().0).collect()
 }
 
 fn open(disk: &SimDisk, boot: u8) -> RunLog {

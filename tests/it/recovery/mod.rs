@@ -4,6 +4,7 @@ pub(crate) mod bit_flips;
 pub(crate) mod damaged_blocks;
 pub(crate) mod damaged_ranges;
 pub(crate) mod doubled_names;
+pub(crate) mod every_byte;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]
 pub(crate) mod hostile;
 pub(crate) mod index_and_log;

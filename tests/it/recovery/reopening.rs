@@ -7,13 +7,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use runlog::env::Environment;
-use runlog::format::{EXTENTS_AT, MANIFEST_AT};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
     Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, SegmentId,
     Timestamp,
 };
-use runlog_sim::{CrashImages, OpKind, SimClock, SimDisk, Survivors};
+use runlog_sim::{OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
 
 use crate::support::background::Background;
@@ -209,24 +208,6 @@ fn a_damaged_directory_among_many_costs_nothing() {
         let told = log.verify().unwrap().problems.len();
         assert_eq!(told, 1, "verify tells of the directory");
     }
-}
-
-/// What a kill leaves while a document and its deletion are retired, both in their own segments: at
-/// the write with this number, if there are that many.
-fn killed_while_retiring(nth: u64) -> Option<Vec<u8>> {
-    let disk = SimDisk::untracked(Vec::new());
-    let manual = options().compaction(Compaction::new().automatic(false));
-    let log = manual.create_storage(Arc::new(disk.clone())).unwrap();
-    let _ = log.docs().put("space", "gone", &NewRecord::new(b"deleted")).unwrap();
-    for turn in 0..32 {
-        let _ = log.docs().put("space", "key", &NewRecord::new(&[7; 6000])).unwrap();
-        if turn == 12 {
-            assert!(log.docs().delete("space", "gone").unwrap());
-        }
-    }
-    log.checkpoint().unwrap();
-    disk.fail_nth(OpKind::Write, nth, io::ErrorKind::Other);
-    log.reclaim().is_err().then(|| disk.image())
 }
 
 #[test]

@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use runlog::format::EXTENTS_AT;
 use runlog::format::map::manifest::{
-    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, Use, encode_batch, read_area,
+    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, encode_batch, read_area,
 };
 use runlog::format::map::superblock::Superblock;
-use runlog::format::segments::segment::{Purpose, SegmentHeader};
-use runlog::storage::{MemoryStorage, Storage};
-use runlog::{
-    Allow, ExtentNo, NewRecord, Options, Outcome, RunLog, RunQuery, RunStatus, SegmentId,
-};
+use runlog::format::segments::segment::Purpose;
+use runlog::storage::Storage;
+use runlog::{ExtentNo, Options, Outcome, RunLog, SegmentId};
 use runlog_sim::SimDisk;
 
 use crate::support::cuts::{check_whole, open};

@@ -89,31 +89,6 @@ pub(crate) fn room_in_manifest(disk: &SimDisk) -> u64 {
     (area.len() as u64 - 64) / RECORD_LEN as u64 - contents.records
 }
 
-/// Where the last record of the manifest is, if the superblock does not count it: damaged, it is
-/// taken for one that was not written whole.
-pub(crate) fn last_uncounted(image: &[u8]) -> Option<usize> {
-    let block = newest(&image[..HEAD])?;
-    let start = usize::try_from(block.manifest.offset).ok()?;
-    let area = image.get(start..)?.get(..usize::try_from(block.manifest.len).ok()?)?;
-    let records = read_area(area, block.uuid, block.manifest.generation).ok()?.records;
-    let last = usize::try_from(records).ok()?.checked_sub(1)?;
-    (records > block.manifest.records).then_some(start + 64 + last * RECORD_LEN)
-}
-
-/// Where the segments of the log start of which the manifest does not know that they are full.
-pub(crate) fn unsealed(image: &[u8]) -> Vec<u64> {
-    let Some(block) = newest(&image[..HEAD]) else { return Vec::new() };
-    let (at, len) = (block.manifest.offset, block.manifest.len);
-    let (start, end) = (usize::try_from(at).unwrap(), usize::try_from(at + len).unwrap());
-    let area = &image[start..image.len().min(end)];
-    let Ok(found) = read_area(area, block.uuid, block.manifest.generation) else {
-        return Vec::new();
-    };
-    let is_open = |used: &Use| matches!(used, Use::Log { sealed: None, .. });
-    let open = found.extents.uses.iter().filter(|(_, used)| is_open(used));
-    open.map(|(extent, _)| ExtentSize::MIN.offset_of(*extent)).collect()
-}
-
 /// Behind a manifest area, its extents contain nothing of an earlier owner.
 pub(crate) fn assert_nothing_behind_areas(disk: &SimDisk) {
     let mut head = vec![0; HEAD];

@@ -12,8 +12,6 @@ use runlog::{
     Allow, Batch, Durability, Error, Expected, NewRecord, Rule, RunRef, Stats, Trace, Version,
 };
 
-use runlog_sim::SimDisk;
-
 use super::gate::Gate;
 use super::model::{Change, Found, NO_RUN, SPACE};
 use super::world::World;

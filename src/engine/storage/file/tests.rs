@@ -79,8 +79,8 @@ fn an_allocation_that_fails_leaves_the_file_as_it_was() {
 #[test]
 fn zeros_stand_in_for_space_that_cannot_be_managed() {
     let (_dir, path, storage) = store(&[7; 10]);
-    write_zeros(&storage.file().unwrap(), 8, 200_000).unwrap();
-    write_zeros(&storage.file().unwrap(), 300_000, 5).unwrap();
+    write_zeros(&storage.handle().unwrap().file, 8, 200_000).unwrap();
+    write_zeros(&storage.handle().unwrap().file, 300_000, 5).unwrap();
     let content = fs::read(&path).unwrap();
     assert_eq!(content.len(), 200_000);
     assert_eq!(content[..8], [7; 8]);
@@ -169,7 +169,7 @@ fn a_view_keeps_the_lock() {
 #[test]
 fn a_copied_descriptor_does_not_keep_the_lock() {
     let (_dir, path, storage) = store(b"content");
-    let copy = storage.file().unwrap().try_clone().unwrap();
+    let copy = storage.handle().unwrap().file.try_clone().unwrap();
     assert!(is_busy(&path));
     drop(storage);
     assert!(!is_busy(&path));
@@ -269,7 +269,7 @@ fn stores_are_read_back_and_stay_within_window_and_file() {
 }
 
 #[test]
-fn a_released_file_is_closed_unlocked_and_not_mapped_and_views_show_what_is_kept() {
+fn a_released_file_stays_locked_and_mapped_until_its_last_view_is_dropped() {
     const CONTENT: usize = 8192;
     let (_dir, path, storage) = store(&[7; CONTENT]);
     storage.set_len(2 * WINDOW_LEN).unwrap();
@@ -277,18 +277,7 @@ fn a_released_file_is_closed_unlocked_and_not_mapped_and_views_show_what_is_kept
     let views = |at, len| storage.map(at, len).unwrap();
     let Some(front) = views(0, CONTENT) else { return };
     let across = views(WINDOW_LEN - 4096, 8192).unwrap();
-    let (front_at, kept) = (front.as_ptr(), [4096..8192, WINDOW_LEN..WINDOW_LEN + 4096]);
-    storage.release(&kept).unwrap();
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    assert!(!maps.contains(path.to_str().unwrap()));
-    let next = locked(&path);
-    next.write_at(0, &[9; CONTENT]).unwrap();
-    next.set_len(0).unwrap();
-    assert_eq!(front.as_ptr(), front_at);
-    assert!(front[..4096].iter().all(|byte| *byte == 0), "not kept");
-    assert!(front[4096..8192].iter().all(|byte| *byte == 7));
-    assert!(across[..4096].iter().all(|byte| *byte == 0), "not kept");
-    assert!(across[4096..].iter().all(|byte| *byte == 8));
+    assert_eq!(storage.release(), 2);
     let kind = |refused: io::Result<()>| refused.unwrap_err().kind();
     let closed = io::ErrorKind::NotConnected;
     assert_eq!(kind(storage.read_at(0, &mut [0])), closed);
@@ -296,21 +285,22 @@ fn a_released_file_is_closed_unlocked_and_not_mapped_and_views_show_what_is_kept
     assert_eq!(kind(storage.sync()), closed);
     assert_eq!(kind(storage.set_len(0)), closed);
     assert_eq!(kind(storage.punch(0, 1)), closed);
-    assert!(storage.map(WINDOW_LEN, 1).is_ok_and(|view| view.is_none()));
-    assert!(storage.map_tail(0, 4096).unwrap().is_none());
-    storage.release(&[]).unwrap();
-    assert_eq!(front[4096], 7);
-}
-
-#[test]
-fn a_file_that_was_cut_off_is_released_too() {
-    let (_dir, path, storage) = store(&[7; 8192]);
-    let Some(view) = storage.map(0, 8192).unwrap() else { return };
-    File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-    storage.release(&[0..4096, 4096..8192]).unwrap();
-    assert!(!is_busy(&path));
-    assert!(view[..4096].iter().all(|byte| *byte == 7));
-    assert!(view[4096..].iter().all(|byte| *byte == 0), "it is not there any more");
+    assert_eq!(kind(storage.map(WINDOW_LEN, 1).map(drop)), closed);
+    assert_eq!(kind(storage.map_tail(0, 4096).map(drop)), closed);
+    assert_eq!(storage.release(), 0);
+    let live_views = || match FileStorage::open_locked(&path).unwrap() {
+        OpenedFile::Locked(_) => None,
+        OpenedFile::Busy(busy) => Some(busy.live_views()),
+    };
+    assert_eq!(live_views(), Some(2));
+    assert!(front.iter().all(|byte| *byte == 7));
+    drop(front);
+    assert_eq!(live_views(), Some(1));
+    assert!(across.iter().all(|byte| *byte == 8));
+    drop(across);
+    assert_eq!(live_views(), None);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!maps.contains(path.to_str().unwrap()));
 }
 
 #[test]
@@ -318,9 +308,9 @@ fn a_call_that_has_the_file_gets_it_again_while_another_thread_waits_to_release_
     let (_dir, _path, storage) = store(b"content");
     let (told, got) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let held = storage.file().unwrap();
-        scope.spawn(|| storage.handle.release());
-        while !storage.handle.is_being_released() {
+        let held = storage.handle().unwrap();
+        scope.spawn(|| storage.release());
+        while !storage.open.is_locked_exclusive() {
             std::thread::yield_now();
         }
         scope.spawn(|| told.send(storage.len()).unwrap());

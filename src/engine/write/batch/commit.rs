@@ -81,7 +81,6 @@ impl Log {
         batch: &Batch<'_>,
         level: Durability,
     ) -> Result<Committed> {
-        self.disk.check_owned()?;
         let mut planned = self.plan_batch(batch)?;
         let mut rows = self.rows_of(&planned)?;
         let now = rows.now;

@@ -118,7 +118,7 @@ enum Since {
 
 fn open(image: Vec<u8>, since: Since) -> TrajectoryLog {
     let disk = SimDisk::from_image(image);
-    let mut environment = Environment::system();
+    let environment = Environment::system();
     if let Since::Restart = since {}
     let options = options().sync_interval(None).environment(environment);
     let store = options.open_storage(Arc::new(disk)).unwrap();

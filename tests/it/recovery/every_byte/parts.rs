@@ -1,0 +1,174 @@
+//! What the bytes of a store are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use runlog::RunNo;
+use runlog::format::frames::frame::{FLAG_BATCH, FLAG_CHUNKS, FRAME_HEADER_LEN, decode_ids};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, PAGE};
+
+use super::store::EXTENT;
+
+/// A range of the file.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) range: Range<usize>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    SegmentHeader,
+    Frame(Frame),
+}
+
+/// A frame, and what is lost with it.
+#[derive(Debug, Clone, PartialEq)]
+struct Frame {
+    kind: FrameKind,
+    is_sealed: bool,
+    /// The records that it is needed for, with the name of their run or document.
+    items: Vec<(String, u64)>,
+}
+
+/// The segments of the file with their frames.
+pub(super) fn parts(image: &[u8]) -> Vec<Part> {
+    let mut segments = Vec::new();
+    let mut names = BTreeMap::<RunNo, String>::new();
+    for base in (EXTENTS_AT as usize..image.len()).step_by(EXTENT) {
+        let extent = &image[base..(base + EXTENT).min(image.len())];
+        let Ok(header) = SegmentHeader::decode(extent) else { continue };
+        let (mut at, mut frames) = (SEGMENT_HEADER_LEN, Vec::new());
+        while let Some(rest) = extent.get(at as usize..)
+            && let Ok(frame) = FrameHeader::decode(rest, header.key, at)
+        {
+            let from = base + at as usize;
+            if matches!(frame.kind, FrameKind::Bind | FrameKind::Start) {
+                let payload = &image[from + FRAME_HEADER_LEN..][..frame.payload_len as usize];
+                let (_, run, _) = decode_ids(payload).unwrap();
+                names.insert(frame.run_no, run.to_string());
+            }
+            at += u32::try_from(frame.frame_len()).unwrap();
+            frames.push((from, frame));
+        }
+        segments.push((base, frames));
+    }
+    let all = segments.iter().flat_map(|(_, frames)| frames).map(|(_, frame)| frame);
+    let large = all.filter(|frame| frame.flags & FLAG_CHUNKS != 0);
+    let large: BTreeSet<(RunNo, u64)> = large.map(|frame| (frame.run_no, frame.seq.0)).collect();
+    let mut parts = Vec::new();
+    for (base, frames) in segments {
+        let range = base..base + SEGMENT_HEADER_LEN as usize;
+        parts.push(Part { range, kind: Kind::SegmentHeader });
+        let is_sealed = frames.iter().any(|(_, frame)| frame.kind == FrameKind::Seal);
+        for (number, (at, frame)) in frames.iter().enumerate() {
+            let items = match frame.kind {
+                // No run has more than one record with chunks.
+                FrameKind::Chunk => large.iter().filter(|(of, _)| *of == frame.run_no).collect(),
+                _ => Vec::new(),
+            };
+            let name = |(of, seq): &(RunNo, u64)| (names[of].clone(), *seq);
+            let items = items.into_iter().map(name).chain(items_of(&frames, number, &names));
+            let items = items.collect();
+            let kind = Kind::Frame(Frame { kind: frame.kind, is_sealed, items });
+            parts.push(Part { range: *at..at + frame.frame_len(), kind });
+        }
+    }
+    parts
+}
+
+/// The records that are lost with the frame of this number.
+fn items_of(
+    frames: &[(usize, FrameHeader)],
+    number: usize,
+    names: &BTreeMap<RunNo, String>,
+) -> Vec<(String, u64)> {
+    let frame = &frames[number].1;
+    let of = |frame: &FrameHeader| names.get(&frame.run_no).cloned().unwrap_or_default();
+    match frame.kind {
+        FrameKind::Record => vec![(of(frame), frame.seq.0)],
+        FrameKind::Block => {
+            let all = frame.seq.0..frame.seq.0 + u64::from(frame.extra);
+            all.map(|seq| (of(frame), seq)).collect()
+        }
+        // A document is lost with each frame of it.
+        FrameKind::Start => vec![(of(frame), 0)],
+        _ => Vec::new(),
+    }
+    .into_iter()
+    .chain(batch(frames, number, &of))
+    .collect()
+}
+
+/// The records of the batch that the frame is in.
+fn batch(
+    frames: &[(usize, FrameHeader)],
+    number: usize,
+    of: &impl Fn(&FrameHeader) -> String,
+) -> Vec<(String, u64)> {
+    let is_in = |frame: &FrameHeader| frame.flags & FLAG_BATCH != 0;
+    let is_commit = |frame: &FrameHeader| frame.kind == FrameKind::Commit;
+    let frame = &frames[number].1;
+    if !is_in(frame) && !is_commit(frame) {
+        return Vec::new();
+    }
+    let before = frames[..number].iter().rev().map(|(_, frame)| frame);
+    let before = before.take_while(|frame| is_in(frame) && !is_commit(frame));
+    let behind = frames[number..].iter().map(|(_, frame)| frame);
+    let is_over = is_commit(frame);
+    let behind = behind.take_while(move |frame| !is_over && is_in(frame) && !is_commit(frame));
+    before.chain(behind).map(|frame| (of(frame), frame.seq.0)).collect()
+}
+
+fn hit<'p>(parts: &'p [Part], at: &Range<usize>) -> impl Iterator<Item = &'p Part> {
+    let at = at.clone();
+    parts.iter().filter(move |part| part.range.start < at.end && at.start < part.range.end)
+}
+
+/// What lies there.
+pub(super) fn name_of(parts: &[Part], at: &Range<usize>) -> String {
+    let Some(part) = hit(parts, at).next() else {
+        return match at.start / PAGE as usize {
+            0 => "static header",
+            1 | 2 => "superblock",
+            3 => "owner",
+            page if page < (EXTENTS_AT / PAGE) as usize => "manifest",
+            _ => "no frame",
+        }
+        .to_owned();
+    };
+    let Kind::Frame(frame) = &part.kind else { return "segment header".to_owned() };
+    let place = if frame.is_sealed { "sealed" } else { "open" };
+    let is_header = at.start < part.range.start + FRAME_HEADER_LEN;
+    let half = if is_header { "header" } else { "payload" };
+    format!("{place} {:?} {half}", frame.kind)
+}
+
+/// Whether opening may refuse a file that is damaged there.
+pub(super) fn may_refuse(parts: &[Part], at: &Range<usize>) -> bool {
+    let all: Vec<&Part> = hit(parts, at).collect();
+    if all.is_empty() {
+        return at.start < EXTENTS_AT as usize;
+    }
+    all.iter().any(|part| match &part.kind {
+        Kind::SegmentHeader => false,
+        Kind::Frame(Frame { is_sealed: true, .. }) => false,
+        Kind::Frame(frame) => {
+            let is_item = matches!(
+                frame.kind,
+                FrameKind::Record | FrameKind::Chunk | FrameKind::Start | FrameKind::End
+            ) || frame.kind == FrameKind::Hold;
+            !is_item || at.start < part.range.start + FRAME_HEADER_LEN
+        }
+    })
+}
+
+/// The records that damage there may cost.
+pub(super) fn lost_items(parts: &[Part], at: &Range<usize>) -> BTreeSet<(String, u64)> {
+    let frames = hit(parts, at).filter_map(|part| match &part.kind {
+        Kind::Frame(frame) => Some(frame.items.iter().cloned()),
+        Kind::SegmentHeader => None,
+    });
+    frames.flatten().collect()
+}
