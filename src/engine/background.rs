@@ -24,7 +24,7 @@ use crate::engine::setup::options::Rate;
 use crate::engine::setup::signal::Signal;
 use crate::engine::values::report::Closed;
 use crate::error::{Error, IoAction, Result};
-use crate::format::map::superblock::FLAG_CLEAN;
+use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
 
 /// The background threads. Dropping this stops and joins them.
 #[derive(Debug)]
@@ -312,7 +312,9 @@ impl Engine {
         let mut allocator = space.allocator.lock();
         allocator.write_superblock(|block| {
             block.durable = end;
-            (block.flags, block.dead) = (FLAG_CLEAN, dead);
+            // An index that closing left incomplete stays known as such.
+            block.flags = FLAG_CLEAN | block.flags & FLAG_INDEX_OPENING;
+            block.dead = dead;
             (block.next_segment, block.next_run_no, block.next_lsn) = next;
         })?;
         // No change of the manifest may follow this superblock.

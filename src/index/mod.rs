@@ -52,7 +52,7 @@ pub(crate) use merge::run_state;
 pub(crate) use merge::{Applied, Directories, fold_spans};
 pub(crate) use places::Places;
 pub(crate) use plan::{Relocation, SegmentChange};
-pub(crate) use row::{NO_TIME, RowSummary, RunRow, RunState, Span, earlier};
+pub(crate) use row::{RowSummary, RunRow, RunState, Span};
 pub(crate) use scan::DirectoryScan;
 pub(crate) use snapshot::IndexSnapshot;
 pub(crate) use store::{IndexIdentity, IndexStore};

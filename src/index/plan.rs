@@ -12,7 +12,6 @@ use super::tables::fence::IndexError;
 use super::tables::key;
 use super::tables::key::Table;
 use super::value;
-use crate::error::Damage;
 use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, RunEntry};
@@ -138,10 +137,6 @@ impl Plan {
     }
 
     fn of_runs(runs: Vec<RunChange>, current: &impl Current) -> Result<Self, IndexError> {
-        let mut rows = runs.iter().filter_map(|change| change.new.row.as_ref());
-        if rows.any(|row| row.misnamed_in.is_some()) {
-            return Err(IndexError::Damaged(Damage::Mismatch));
-        }
         let mut deltas: BTreeMap<&AgentId, i64> = BTreeMap::new();
         for change in &runs {
             if let Some(row) = change.old.as_ref().filter(|row| !row.document) {

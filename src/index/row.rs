@@ -13,27 +13,15 @@
 //! - of several explicit starts the one with the smallest timestamp wins; of several ends, and of
 //!   several holds, the one with the largest order wins. If these are equal, which only damage or
 //!   two clocks cause, the position decides: the smallest for a start, else the largest;
-//! - the entry with the run's first frame determines `created_at`. While that entry is missing, the
-//!   smallest of the entries' latest timestamps replaces it, of those that say one;
-//! - all entries name the run alike; else [`RunRow::misnamed_in`] says so;
+//! - the entry with the run's first frame determines `created_at`. Only chunks precede that frame,
+//!   and an entry with chunks alone has no timestamp;
+//! - all entries name the run alike;
 //! - a run that is evicted anywhere does not exist. So an eviction is not a step of the fold: the
 //!   caller leaves the run out.
 
 use super::tables::key::State;
 use crate::format::RunEntry;
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
-
-/// The latest timestamp of an entry without a frame that says one.
-pub(crate) const NO_TIME: Timestamp = Timestamp(i64::MIN);
-
-/// The earlier one of two latest timestamps of entries, of those that say one: chunks and holds
-/// alone do not. It replaces the time of a lost beginning.
-pub(crate) fn earlier(one: Timestamp, other: Timestamp) -> Timestamp {
-    match (one, other) {
-        (NO_TIME, known) | (known, NO_TIME) => known,
-        _ => one.min(other),
-    }
-}
 
 /// What the store knows about a run without reading its frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +37,6 @@ pub(crate) struct RunRow {
     pub(crate) document: bool,
     /// When the run was created: the timestamp of its first frame.
     pub(crate) created_at: Timestamp,
-    /// Whether an entry has `created_at`; else it is a replacement for a lost entry.
-    pub(crate) created_said: bool,
     /// When it was explicitly started.
     pub(crate) started_at: Option<Timestamp>,
     /// Where the explicit START is.
@@ -77,10 +63,6 @@ pub(crate) struct RunRow {
     pub(crate) next_seq: Seq,
     /// The latest timestamp of a frame of it.
     pub(crate) last_at: Timestamp,
-    /// A segment that has another name for the run than others, which no writer writes. The run has
-    /// the name that it began with, as far as that is known, and nothing may be added to it. An
-    /// index has no such rows.
-    pub(crate) misnamed_in: Option<SegmentId>,
 }
 
 /// The latest HOLD of a run.
@@ -103,7 +85,6 @@ impl RunRow {
             run: entry.run.clone(),
             document: entry.document,
             created_at: entry.created_at.unwrap_or(entry.last_at),
-            created_said: entry.created_at.is_some(),
             started_at: None,
             start: None,
             ended_at: None,
@@ -117,7 +98,6 @@ impl RunRow {
             stored: 0,
             next_seq: Seq(0),
             last_at: entry.last_at,
-            misnamed_in: None,
         };
         row.apply(segment, entry);
         row
@@ -127,14 +107,7 @@ impl RunRow {
     ///
     /// Counts saturate instead of overflowing, since a directory is untrusted input.
     pub(crate) fn apply(&mut self, segment: SegmentId, entry: &RunEntry) {
-        if (&entry.agent, &entry.run, entry.document) != (&self.agent, &self.run, self.document) {
-            self.misnamed_in = Some(segment);
-            // The beginning names the run, in whatever order the segments come.
-            if entry.created_at.is_some() && !self.created_said {
-                (self.agent, self.run) = (entry.agent.clone(), entry.run.clone());
-            }
-        }
-        self.apply_creation(entry);
+        self.created_at = entry.created_at.unwrap_or(self.created_at);
         self.document |= entry.document;
         let position = |offset| LogPosition { segment, offset };
         if let Some(start) = entry.start {
@@ -165,15 +138,6 @@ impl RunRow {
         self.stored = self.stored.saturating_add(entry.stored);
         self.next_seq = self.next_seq.max(entry.next_seq);
         self.last_at = self.last_at.max(entry.last_at);
-    }
-
-    fn apply_creation(&mut self, entry: &RunEntry) {
-        match entry.created_at {
-            Some(at) if self.created_said => self.created_at = self.created_at.min(at),
-            Some(at) => (self.created_at, self.created_said) = (at, true),
-            None if self.created_said => {}
-            None => self.created_at = earlier(self.created_at, entry.last_at),
-        }
     }
 
     /// Whether the run is held, so that retention keeps it.
@@ -210,8 +174,6 @@ impl RunRow {
             let mut row = row.clone();
             (row.start, row.end, row.stored) = (None, None, 0);
             row.hold = row.hold.map(|hold| Hold { at: LogPosition::default(), ..hold });
-            // The replacement may differ between entries.
-            row.created_at = if row.created_said { row.created_at } else { Timestamp(0) };
             row
         };
         nowhere(self) == nowhere(other)
@@ -373,19 +335,6 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_names_a_run_in_any_order_and_it_is_misnamed() {
-        let mut first = entry(20);
-        first.created_at = Some(Timestamp(10));
-        let mut other = entry(40);
-        other.run = RunId::new("another").unwrap();
-        for [one, two] in [[&first, &other], [&other, &first]] {
-            let mut row = RunRow::first(SegmentId(1), one);
-            row.apply(SegmentId(2), two);
-            assert_eq!((row.run.as_str(), row.misnamed_in), ("run-7", Some(SegmentId(2))));
-        }
-    }
-
-    #[test]
     fn counts_of_a_hostile_directory_do_not_overflow() {
         let mut huge = entry(0);
         (huge.bytes, huge.stored) = (u64::MAX, u64::MAX);
@@ -460,21 +409,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_first_segment_is_lost_was_created_when_it_was_first_seen() {
-        let mut row = RunRow::first(SegmentId(5), &entry(77));
-        assert_eq!((row.created_at, row.created_said), (Timestamp(77), false));
-        row.apply(SegmentId(4), &entry(70));
-        assert_eq!((row.created_at, row.created_said), (Timestamp(70), false));
-        row.apply(SegmentId(6), &entry(NO_TIME.0));
-        assert_eq!(row.created_at, Timestamp(70), "a segment with a hold alone");
-        let mut first = entry(90);
+    fn the_first_frame_says_when_a_run_was_created_also_behind_its_chunks() {
+        let (chunks, mut first) = (entry(i64::MIN), entry(90));
         first.created_at = Some(Timestamp(80));
-        row.apply(SegmentId(9), &first);
-        row.apply(SegmentId(2), &entry(60));
-        assert_eq!((row.created_at, row.created_said), (Timestamp(80), true));
-        let mut row = RunRow::first(SegmentId(6), &entry(NO_TIME.0));
-        row.apply(SegmentId(7), &entry(75));
-        assert_eq!(row.created_at, Timestamp(75));
+        for [one, two] in [[&chunks, &first], [&first, &chunks]] {
+            let mut row = RunRow::first(SegmentId(5), one);
+            row.apply(SegmentId(6), two);
+            assert_eq!(row.created_at, Timestamp(80));
+        }
     }
 
     #[test]
@@ -518,7 +460,7 @@ mod tests {
         let huge = || prop_oneof![0..9_u64, Just(u64::MAX)];
         let counts = (first_seq, 0..9_u64, 0..9_u32, 0..9_u32, huge(), huge(), 0..9_i64);
         (marks, counts).prop_map(|(marks, counts)| {
-            let mut entry = entry(if counts.6 == 0 { NO_TIME.0 } else { counts.6 });
+            let mut entry = entry(if counts.6 == 0 { i64::MIN } else { counts.6 });
             (entry.created_at, entry.start, entry.end, entry.hold) = marks;
             (entry.first_seq, entry.next_seq) = (counts.0, Seq(counts.1));
             (entry.records, entry.late) = (counts.2, counts.3);
@@ -539,7 +481,14 @@ mod tests {
         #[test]
         fn the_order_of_the_entries_does_not_matter(
             (entries, shuffled) in proptest::collection::vec(any_entry(), 1..7)
-                .prop_map(|entries| {
+                .prop_map(|mut entries| {
+                    // One entry has the first frame of the run.
+                    for entry in entries.iter_mut().skip(1) {
+                        entry.created_at = None;
+                    }
+                    if let Some(first) = entries.first_mut() {
+                        first.created_at.get_or_insert(Timestamp(7));
+                    }
                     (1_u32..).map(SegmentId).zip(entries).collect::<Vec<_>>()
                 })
                 .prop_flat_map(|entries| (Just(entries.clone()), Just(entries).prop_shuffle()))

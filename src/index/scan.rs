@@ -119,11 +119,8 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             })?;
         }
         let mut numbers = Vec::new();
-        for (agent, run_no) in candidates {
-            // Where segments name a run differently, one of the names is its own.
-            let is_so =
-                |row: RunRow| !row.document && row.agent == agent.as_str() && row.run == run.run();
-            if self.state(run_no)?.row.is_some_and(is_so) {
+        for (_, run_no) in candidates {
+            if self.state(run_no)?.row.is_some_and(|row| !row.document) {
                 numbers.push(run_no);
             }
         }

@@ -97,18 +97,9 @@ impl IndexSnapshot {
     }
 
     /// Of how many segments the index has a stamp.
+    #[cfg(test)]
     pub(crate) fn stamps(&self) -> Result<u64, IndexError> {
         self.tables.segments.len()
-    }
-
-    /// The segments that have a stamp, ascending.
-    pub(crate) fn stamped(&self) -> Result<Vec<SegmentId>, IndexError> {
-        let mut stamped = Vec::new();
-        self.tables.segments.each(|key, value| {
-            stamped.push(value::read_stamp(key, value)?.0);
-            Ok(())
-        })?;
-        Ok(stamped)
     }
 
     /// Whether each of these segments, which ascend, was applied with this stamp.

@@ -33,7 +33,7 @@ pub(crate) const MAX_BODY_LEN: usize = 2048;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 6;
+pub(crate) const SCHEMA_VERSION: u32 = 7;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
@@ -58,7 +58,6 @@ struct RowBody<'a> {
     agent: &'a str,
     run: &'a str,
     created_at: i64,
-    created_said: bool,
     started_at: Option<i64>,
     start: Option<u64>,
     ended_at: Option<i64>,
@@ -118,7 +117,6 @@ pub(crate) fn row_value(row: &RunRow) -> Vec<u8> {
         agent: row.agent.as_str(),
         run: row.run.as_str(),
         created_at: row.created_at.0,
-        created_said: row.created_said,
         started_at: row.started_at.map(|at| at.0),
         start: row.start.map(LogPosition::to_u64),
         ended_at: row.ended_at.map(|at| at.0),
@@ -151,7 +149,6 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         run: RunId::new(body.run).map_err(|_| id_damage(body.run.len()))?,
         document: body.document,
         created_at: Timestamp(body.created_at),
-        created_said: body.created_said,
         started_at: body.started_at.map(Timestamp),
         start: body.start.map(LogPosition::from_u64),
         ended_at: body.ended_at.map(Timestamp),
@@ -169,7 +166,6 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         stored: body.stored,
         next_seq: Seq(body.next_seq),
         last_at: Timestamp(body.last_at),
-        misnamed_in: None,
     })
 }
 

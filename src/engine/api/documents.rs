@@ -180,11 +180,11 @@ impl Documents<'_> {
     ///
     /// # Errors
     /// Those of [`Documents::delete`]; [`Error::Corrupt`] if a segment with versions of the
-    /// document is damaged, since a copy would hide what is missing, or if one may have versions
-    /// because damage took what names them: the document is deleted then, and everything that is
-    /// not in the segment that the error names is erased, but bytes may remain. [`Error::Io`] if
-    /// one cannot be read, and [`Error::Closed`] if the store is closed meanwhile. After any error,
-    /// call it again to continue.
+    /// document is damaged, since a copy would hide what is missing: the document is deleted then,
+    /// and bytes remain only in the segment that the error names. [`Error::Io`] if one cannot be
+    /// read, and [`Error::Closed`] if the store is closed meanwhile. After any error, call it again
+    /// to continue. In a store with a quarantined segment it returns [`Error::Corrupt`] and deletes
+    /// nothing.
     pub fn erase(&self, namespace: &str, key: &str) -> Result<Erased> {
         let erased = self.log.work(|engine| engine.retainer.erase_document(namespace, key));
         let (bytes, pinned_extents) = erased?;

@@ -240,17 +240,17 @@ impl RunLog {
     /// It copies the segments that had records of the run, and takes as long as that. Extents that
     /// still have readers keep their bytes until the readers drop them: [`Erased::pinned_extents`]
     /// counts these extents, and the next call of [`RunLog::reclaim`] frees them.
-    /// The first erasure after an opening may also look at the headers of all frames.
     ///
     /// # Durability
     /// Disk.
     ///
     /// # Errors
     /// Those of [`RunLog::delete_run`]; [`Error::Corrupt`] if a segment with records of the run is
-    /// damaged, since a copy would hide what is missing, or may have some that lost their name;
-    /// [`Error::Io`] if one cannot be read; [`Error::DiskFull`]; [`Error::Closed`] if the store is
-    /// closed meanwhile. The run is deleted then, but bytes remain, after damage only in such
-    /// segments: call it again to continue. After [`Error::RunNotFound`] no byte of it remains.
+    /// damaged, since a copy would hide what is missing; [`Error::Io`] if one cannot be read;
+    /// [`Error::DiskFull`]; [`Error::Closed`] if the store is closed meanwhile. The run is deleted
+    /// then, but bytes remain, after damage only in such segments: call it again to continue. After
+    /// [`Error::RunNotFound`] no byte of it remains. In a store with a quarantined segment
+    /// ([`Health::quarantined`]) it returns [`Error::Corrupt`] and deletes nothing.
     pub fn erase_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Erased> {
         let erased = self.engine().retainer.erase(run.into());
         let (bytes, pinned_extents) = self.log().told(erased, Durability::Disk)?;
@@ -342,7 +342,8 @@ impl RunLog {
     /// Brings the index up to the last full segment. Otherwise this happens in the background.
     ///
     /// # Errors
-    /// The cause of a failed sync. Index failures are not returned; the index is rebuilt.
+    /// The cause of a failed sync. [`Error::Corrupt`] if the index lacks a quarantined segment
+    /// ([`Health::quarantined`]). Other failures of the index are not returned; it is rebuilt.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_open()?;
         self.log().sync_all()?;
@@ -431,7 +432,8 @@ impl RunLog {
     /// # Ok(()) }
     /// ```
     pub fn health(&self) -> Health {
-        self.log().setup.monitor.health()
+        let quarantined = self.log().quarantined();
+        Health { quarantined, ..self.log().setup.monitor.health() }
     }
 
     /// Makes everything durable, brings the index up to date, marks the file as cleanly closed, and

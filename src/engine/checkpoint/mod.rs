@@ -3,8 +3,9 @@
 //! - A checkpoint applies sealed segments that the manifest has as durable, so the applied position
 //!   never passes the durable one (O7): the index may lag, but never leads.
 //! - An index that fails is dropped: the directories answer, and the next checkpoint rebuilds it.
-//! - A durable flag in the superblock is set before redb opens the index (O21). If it is found set,
-//!   that may have ended the process, so the index is dropped unopened.
+//! - A quarantined segment stops a checkpoint and leaves the index, since no other could be built.
+//! - A durable flag in the superblock is set before redb opens the index (O21), and while an index
+//!   is built. If it is found set, the process ended meanwhile, so the index is dropped unopened.
 
 pub(crate) mod redb_backend;
 pub(crate) mod relocate;
@@ -22,7 +23,7 @@ use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::evictions::evictions;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Error, Result};
 use crate::format::map::manifest::{Change, Use};
 use crate::format::map::superblock::FLAG_INDEX_OPENING;
 use crate::index::{IndexError, IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
@@ -97,7 +98,6 @@ impl Checkpoints {
         let open = || {
             let cache = self.log.setup.options.index_cache;
             let store = IndexStore::open(host.clone(), cache, identity)?;
-            self.follow_compaction(&store)?;
             let keeps_up = self.keeps_up(&store.snapshot()?)?;
             Ok(keeps_up.then_some(store))
         };
@@ -122,11 +122,9 @@ impl Checkpoints {
         let covered = all.filter(|segment| segment.is_covered_by(applied));
         let mut stamps: Vec<_> = covered.map(|segment| (segment.id(), stamp_of(segment))).collect();
         stamps.sort_unstable();
-        // An index that lacks an output has the old places of its records; but not one of which the
-        // build was broken off, which has segments only that are there.
+        // An index that lacks an output has the old places of its records.
         let mut outputs = catalog.segments().iter().filter(|segment| segment.is_output());
-        let has_only_these = index.stamps()? == stamps.len() as u64;
-        if !has_only_these && !outputs.all(|segment| segment.is_covered_by(applied)) {
+        if !outputs.all(|segment| segment.is_covered_by(applied)) {
             return Ok(false);
         }
         if !index.has_applied(stamps.into_iter())? {
@@ -200,7 +198,7 @@ impl Checkpoints {
             let open = || self.open_index(&mut slot);
             self.log.setup.watch_failure(Activity::IndexCheckpoint, open)?;
         }
-        let (catalog, fresh) = {
+        let (catalog, mut fresh) = {
             let state = self.log.state.lock();
             if matches!(*slot, IndexSlot::GaveWay)
                 && self.log.reserved.try_lock().is_some_and(|waiting| {
@@ -217,7 +215,12 @@ impl Checkpoints {
         if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
             return Ok(());
         }
-        let apply = || self.apply(&mut slot, &catalog, &fresh);
+        let apply = || {
+            // Without an index the catalog covers quarantined segments too.
+            let stop = if catalog.index().is_some() { end_at_lost(&mut fresh) } else { Ok(()) };
+            self.apply(&mut slot, &catalog, &fresh)?;
+            stop
+        };
         self.log.setup.watch(Activity::IndexCheckpoint, apply)
     }
 
@@ -237,17 +240,18 @@ impl Checkpoints {
             let _ = setup.watch_failure(Activity::IndexCheckpoint, || Err::<(), _>(failure.into()));
             self.drop_index(slot)?;
         }
-        let mut index = self.apply_to_index(slot, &segments);
-        if index.is_none() && matches!(*slot, IndexSlot::Open { .. }) {
+        let mut applied = self.apply_to_index(slot, &segments);
+        if !is_lost(&applied) && applied.is_err() && matches!(*slot, IndexSlot::Open { .. }) {
             self.drop_index(slot)?;
-            index = self.apply_to_index(slot, &segments);
-            if index.is_none() {
+            applied = self.apply_to_index(slot, &segments);
+            if applied.is_err() {
                 self.drop_index(slot)?;
                 // Perhaps there was no space: try again once the log has some.
                 *slot = IndexSlot::GaveWay;
             }
         }
-        let next = Catalog::new(segments, through, index);
+        let lost = if is_lost(&applied) { applied.clone().map(drop) } else { Ok(()) };
+        let next = Catalog::new(segments, through, applied.ok().flatten());
         if next.index().is_some_and(|index| !next.is_covered_by(index.applied())) {
             // The store is being closed: what was applied stays, the next opening applies the rest.
             return Ok(());
@@ -268,27 +272,40 @@ impl Checkpoints {
             // A failure costs only some space.
             let _ = setup.watch_failure(Activity::GiveBack, || self.trim_sealed(segment));
         }
-        Ok(())
+        lost
     }
 
     /// Applies the segments that the index lacks, and builds the index if it is absent. `None` if
-    /// there is no index, or if it failed, which is reported.
+    /// there is no index. A failure is reported.
     fn apply_to_index(
         &self,
         slot: &mut IndexSlot,
         segments: &[Arc<Segment>],
-    ) -> Option<IndexSnapshot> {
+    ) -> Result<Option<IndexSnapshot>> {
         let setup = &self.log.setup;
-        let applied = if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
-            setup.watch(Activity::IndexRebuild, || {
-                self.create_index(slot)?;
-                self.apply_lacking(slot, segments)
-            })
-        } else {
-            let apply = || self.apply_lacking(slot, segments);
-            setup.watch_failure(Activity::IndexCheckpoint, apply)
-        };
-        applied.ok().flatten()
+        if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
+            return setup.watch(Activity::IndexRebuild, || self.build(slot, segments));
+        }
+        let apply = || self.apply_lacking(slot, segments);
+        setup.watch_failure(Activity::IndexCheckpoint, apply)
+    }
+
+    /// Builds the index. The next opening drops one that is not complete.
+    fn build(
+        &self,
+        slot: &mut IndexSlot,
+        segments: &[Arc<Segment>],
+    ) -> Result<Option<IndexSnapshot>> {
+        segments.iter().try_for_each(|segment| segment.directory().map(drop))?;
+        let allocator = &self.log.space.allocator;
+        allocator.lock().write_superblock(|block| block.flags |= FLAG_INDEX_OPENING)?;
+        self.create_index(slot)?;
+        let built = self.apply_lacking(slot, segments)?;
+        let applied = built.as_ref().map(IndexSnapshot::applied).unwrap_or_default();
+        if segments.iter().all(|segment| segment.is_covered_by(applied)) {
+            allocator.lock().write_superblock(|block| block.flags &= !FLAG_INDEX_OPENING)?;
+        }
+        Ok(built)
     }
 
     /// Creates an empty index.
@@ -323,8 +340,7 @@ impl Checkpoints {
         // Ids of outputs are not in the order of the log's ids. Outputs come first, so that the ids
         // of the log stay in order.
         lacking.sort_by_key(|segment| (!segment.is_output(), segment.id()));
-        let outputs = segments.iter().filter(|segment| segment.is_output());
-        let evicted = evicted_by(outputs.chain(lacking.iter().copied()))?;
+        let evicted = evicted_by(lacking.iter().copied())?;
         let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
         let (mut changes, mut runs) = (Vec::new(), 0);
         for segment in lacking {
@@ -372,7 +388,9 @@ impl Checkpoints {
 
     fn try_to_make_way(&self) -> Result<bool> {
         let mut slot = self.index.lock();
-        if matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay) {
+        let gave_way = matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay);
+        // With a quarantined segment no index could be built again.
+        if gave_way || self.log.check_directories().is_err() {
             return Ok(false);
         }
         let space = &self.log.space;
@@ -411,6 +429,21 @@ impl Checkpoints {
             host.detach();
         }
     }
+}
+
+/// Whether a quarantined segment caused a failure.
+fn is_lost<T>(result: &Result<T>) -> bool {
+    result.as_ref().is_err_and(Error::is_quarantine)
+}
+
+/// Ends a row of segments in front of the first one that is quarantined, and returns its error.
+fn end_at_lost(segments: &mut Vec<Arc<Segment>>) -> Result<()> {
+    let directories = segments.iter().map(|segment| segment.directory().map(drop));
+    let Some((number, stop)) = directories.enumerate().find(|(_, read)| is_lost(read)) else {
+        return Ok(());
+    };
+    segments.truncate(number);
+    stop
 }
 
 /// The runs that these segments evict.

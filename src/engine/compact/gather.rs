@@ -102,9 +102,6 @@ pub(super) fn living_runs(
         }
         let names = segment.in_directory(|directory| names_in(&directory, deleted));
         let names = names.map_err(|error| unreadable(segment.id(), error))?;
-        if segment.directory_damage().is_some() {
-            return Err(Obstacle::Unmovable(segment.id(), None));
-        }
         all.extend(names);
     }
     Ok(all)
@@ -168,9 +165,6 @@ impl Gathered {
         let bytes = segment.read_all()?;
         let end = segment.sealed().map_or(0, |sealed| sealed.end);
         let directory = segment.directory()?;
-        if segment.directory_damage().is_some() {
-            return Ok(false);
-        }
         let Ok(names) = names_in(&directory, deleted) else { return Ok(false) };
         let items = lex(&bytes, segment.frames());
         for item in items.iter().take_while(|item| item.offset() < end) {

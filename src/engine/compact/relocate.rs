@@ -58,7 +58,7 @@ impl Compactor {
             let state = &mut *self.log.state.lock();
             state.catalog = Arc::new(Catalog::new(segments, catalog.through(), index));
             for (row, _) in &runs {
-                state.active.relocate(row, &victims, &state.tail.builder);
+                state.active.relocate(row, &victims);
             }
             state.suspects.extend(outputs.iter().map(|segment| segment.id()));
             state.suspects.retain(|id| !victims.contains(id));

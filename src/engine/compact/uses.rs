@@ -94,7 +94,8 @@ impl Compactor {
             let active = some.iter().filter_map(|run_no| state.active.get(*run_no));
             for run in active.filter(|run| run.status.is_ended()) {
                 let row = run.row(state.tail.segment.id(), &state.tail.builder);
-                if row.and_then(|row| row.end).is_some_and(|end| end < durable) {
+                let end = row.ok().flatten().and_then(|row| row.end);
+                if end.is_some_and(|end| end < durable) {
                     ended.insert(run.run_no);
                 }
             }

@@ -90,44 +90,6 @@ impl OpenBlock {
     }
 }
 
-/// A frame that could not be read. Many records can be in it, or a list say so, and it is not read
-/// again for each of them.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    /// The record that was asked for.
-    spot: Spot,
-    offset: u32,
-    error: Error,
-}
-
-impl Failed {
-    /// What this error says of all records in the frame at `offset`; `None` if the next read of it
-    /// may succeed.
-    #[cold]
-    pub(crate) fn of(spot: Spot, offset: u32, error: &Error) -> Option<Self> {
-        let lasts = match error {
-            Error::Corrupt(found) => found.damage != Damage::Truncated,
-            error => matches!(error, Error::NeedsFeature { .. }),
-        };
-        lasts.then(|| Self { spot, offset, error: error.clone() })
-    }
-
-    /// The error for another record, if it is in the same frame.
-    #[cold]
-    pub(crate) fn again(&self, spot: Spot, offset: u32) -> Option<Error> {
-        if (spot.part, offset) != (self.spot.part, self.offset) {
-            return None;
-        }
-        let mut error = self.error.clone();
-        if let Error::Corrupt(found) = &mut error {
-            let from = u64::from(self.spot.index);
-            let there = |seq: Seq| seq.0.saturating_add(spot.index.into()).saturating_sub(from);
-            found.seq = found.seq.map(there).map(Seq);
-        }
-        Some(error)
-    }
-}
-
 impl Opened {
     /// The kind and the payload of a record in chunks.
     #[cold]

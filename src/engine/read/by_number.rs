@@ -15,7 +15,7 @@ impl Reader {
     pub(crate) fn row_of(&self, run_no: RunNo) -> Result<Option<RunRow>> {
         let moment = {
             let state = self.state.lock();
-            if let Some(row) = state.row_in_memory(run_no) {
+            if let Some(row) = state.row_in_memory(run_no)? {
                 return Ok(Some(row));
             }
             Moment::of(&state)

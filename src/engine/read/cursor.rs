@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use self::ahead::Ready;
 use self::ahead::{AHEAD, Ahead, Where, foresee};
-use crate::engine::read::block::{Failed, OpenBlock};
+use crate::engine::read::block::OpenBlock;
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::payload::{Payload, Source};
@@ -36,16 +36,10 @@ pub(crate) struct Walk {
     run_no: RunNo,
     front: Spot,
     back: Spot,
-    /// What it gives has sequences from here on, as far as they are known.
-    low: Seq,
-    /// And below this one.
-    high: Seq,
     /// The sequence that is due at the front; a larger one means that records are missing.
     expected: Option<Seq>,
     /// The last block that was read.
     block: Option<Box<OpenBlock>>,
-    /// The last frame that could not be read.
-    failed: Option<Box<Failed>>,
     /// What was read ahead where there are no views.
     ahead: Option<Box<Ahead>>,
     /// The segment of the last record that the caller keeps.
@@ -68,30 +62,19 @@ impl Walk {
     /// All records of a run.
     pub(crate) fn new(opened: &Opened, run_no: RunNo) -> Self {
         let back = Spot { part: opened.parts.len(), index: 0 };
-        let (high, expected) = (Seq(u64::MAX), Some(Seq(0)));
-        Self { run_no, back, high, expected, ..Self::default() }
+        Self { run_no, back, expected: Some(Seq(0)), ..Self::default() }
     }
 
-    /// Keeps only records with a sequence of at least `low` and below `high`. Where records are is
-    /// a search among what can be read now, so each one is compared with both again.
+    /// Keeps only records with a sequence of at least `low` and below `high`.
     pub(crate) fn leave(
         &mut self,
         opened: &Opened,
         low: Option<Seq>,
         high: Option<Seq>,
     ) -> Result<()> {
-        self.low = low.map_or(self.low, |low| low.max(self.low));
-        self.high = high.map_or(self.high, |high| high.min(self.high));
-        self.expected = self.expected.map(|expected| expected.max(self.low));
-        if self.low >= self.high {
-            self.end();
-            return Ok(());
-        }
+        self.expected = self.expected.map(|expected| expected.max(low.unwrap_or_default()));
         let located = |seq: Option<Seq>| seq.map(|seq| opened.locate(seq)).transpose();
-        let found = located(low).and_then(|low| {
-            let high = located(high)?;
-            Ok((low.map(|(may, _)| may), high.map(|(_, must)| must)))
-        });
+        let found = located(low).and_then(|low| Ok((low, located(high)?)));
         let (from, to) = match opened.parts.first() {
             Some(part) => self.unless_closed(part, found)?,
             None => found?,
@@ -151,13 +134,6 @@ impl Walk {
         }
     }
 
-    /// The error if the list repeats itself here, so that the slice has no more records.
-    fn list_is_over(&self, Listed { opened, part, spot }: Listed<'_>) -> Option<Error> {
-        let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(spot).is_some());
-        (!is_in_block && part.repeats(spot.index))
-            .then(|| opened.unlisted(part, part.presumed_seq(spot.index), Damage::Mismatch))
-    }
-
     fn check_frame(&mut self, listed: Listed<'_>) -> Result<CheckedFrame> {
         let Listed { opened, part, spot } = listed;
         if let Some(block) = &self.block
@@ -165,27 +141,16 @@ impl Walk {
         {
             return block.record(&part.segment, rank).map_err(|error| opened.named(error, None));
         }
-        let offset = part.offset(spot.index);
-        if let (Some(failed), Ok(offset)) = (&self.failed, &offset)
-            && let Some(error) = failed.again(spot, *offset)
-        {
-            return Err(error);
-        }
-        let checked = offset.clone().and_then(|offset| self.check_record(listed, offset));
+        let checked = part.offset(spot.index).and_then(|offset| self.check_record(listed, offset));
         self.looks += u64::from(part.segment.is_mapped());
-        let checked = match checked {
+        match checked {
             Ok(frame) if frame.header.kind == FrameKind::Block => {
                 let block = self.block.get_or_insert_default().open(part, spot, frame);
                 block.map_err(|error| opened.named(error, None))
             }
             Ok(frame) => Ok(frame),
             Err(error) => Err(opened.named(error, part.presumed_seq(spot.index))),
-        };
-        let is_open = self.block.as_ref().is_some_and(|block| block.rank(spot).is_some());
-        if let (Err(error), Ok(offset), false) = (&checked, offset, is_open) {
-            self.failed = Failed::of(spot, offset, error).map(Box::new);
         }
-        checked
     }
 
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
@@ -217,10 +182,7 @@ impl Walk {
         }
         let offset = part.offset(index).ok()?;
         let (header, stored) = part.segment.frames().record(part.segment.mapped()?, offset)?;
-        if header.run_no != self.run_no
-            || self.expected != Some(header.seq)
-            || header.seq >= self.high
-        {
+        if header.run_no != self.run_no || self.expected != Some(header.seq) {
             return None;
         }
         self.expected = Some(Seq(header.seq.0.checked_add(1)?));
@@ -248,7 +210,6 @@ impl Walk {
         let (header, place) = ahead.record(part, number, index)?;
         if header.run_no != self.run_no
             || self.expected != Some(header.seq)
-            || header.seq >= self.high
             || part.segment.disk().is_closed()
         {
             return None;
@@ -276,23 +237,9 @@ impl Walk {
 
     /// Checks the next record from the front and moves behind it; returns its slice and its frame.
     fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
-        loop {
-            let listed = self.settle_front(opened)?;
-            let part = self.front.part;
-            let stepped = self.step_to(opened, listed);
-            let stepped = self.unless_closed(listed.part, stepped);
-            // What ends a slice is told in any case.
-            if part != self.front.part
-                || !self.is_outside(seq_of(stepped.as_ref().map(|(_, frame)| frame)))
-            {
-                return Some(stepped);
-            }
-        }
-    }
-
-    /// Whether a record with this sequence is not in the range.
-    fn is_outside(&self, seq: Option<Seq>) -> bool {
-        seq.is_some_and(|seq| seq < self.low || seq >= self.high)
+        let listed = self.settle_front(opened)?;
+        let stepped = self.step_to(opened, listed);
+        Some(self.unless_closed(listed.part, stepped))
     }
 
     fn step_to<'o>(
@@ -300,11 +247,7 @@ impl Walk {
         opened: &'o Opened,
         listed: Listed<'o>,
     ) -> Result<(&'o RunSlice, CheckedFrame)> {
-        let Listed { part, spot, .. } = listed;
-        if let Some(error) = self.list_is_over(listed) {
-            self.front = Spot { part: spot.part + 1, index: 0 };
-            return Err(error);
-        }
+        let part = listed.part;
         let checked = self.check(listed);
         let seq = seq_of(checked.as_ref());
         if let (Some(expected), Some(seq)) = (self.expected, seq)
@@ -313,7 +256,7 @@ impl Walk {
             self.expected = Some(seq);
             return Err(opened.unlisted(part, Some(expected), Damage::Missing));
         }
-        self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)).max(self.low));
+        self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
         self.front.index += 1;
         foresee(part, self.front.index + AHEAD);
         checked.map(|frame| (part, frame))
@@ -372,20 +315,12 @@ impl Walk {
 
     /// The next record from the back, to keep.
     pub(crate) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        loop {
-            let listed = self.settle_back(opened)?;
-            let Listed { part, spot, .. } = listed;
-            if let Some(error) = self.list_is_over(listed) {
-                self.back = Spot { part: spot.part, index: 0 };
-                return Some(self.unless_closed(part, Err(error)));
-            }
-            self.back = spot;
-            let checked = self.check(listed);
-            let checked = self.unless_closed(part, checked);
-            if !self.is_outside(seq_of(checked.as_ref())) {
-                return Some(checked.and_then(|frame| self.keep(opened, part, frame)));
-            }
-        }
+        let listed = self.settle_back(opened)?;
+        let Listed { part, spot, .. } = listed;
+        self.back = spot;
+        let checked = self.check(listed);
+        let checked = self.unless_closed(part, checked);
+        Some(checked.and_then(|frame| self.keep(opened, part, frame)))
     }
 
     /// Checks the next record from the front and moves behind it, for [`Walk::view`] or

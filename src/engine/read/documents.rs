@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use crate::engine::read::Reader;
 use crate::engine::read::list::Moment;
-use crate::engine::read::named::{Detail, Slices};
+use crate::engine::read::named::{Detail, Slices, unlisted};
 use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
-use crate::engine::state::run_slice::{Opened, RunSlice};
-use crate::error::{Damage, Error, Place, Result};
+use crate::engine::state::run_slice::Opened;
+use crate::error::{Error, Result};
 use crate::index::{RunRow, RunState, Span};
 use crate::types::{
-    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Seq, Timestamp, Version,
+    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version,
 };
 
 /// A document as it was stored.
@@ -89,7 +89,7 @@ pub struct DocumentSummary {
     pub version: Version,
     /// When it was written.
     pub timestamp: Timestamp,
-    /// The bytes of its payload; 0 if its record is lost, so that reading it returns an error.
+    /// The bytes of its payload.
     pub bytes: u64,
 }
 
@@ -110,7 +110,7 @@ impl Reader {
         let (namespace, key) = document_ids(namespace, key)?;
         let (moment, in_memory) = {
             let state = self.open()?;
-            let in_memory = VersionsInMemory::of(&state, &namespace, &key, Detail::Records);
+            let in_memory = VersionsInMemory::of(&state, &namespace, &key, Detail::Records)?;
             (Moment::of(&state), in_memory)
         };
         let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
@@ -128,8 +128,8 @@ impl Reader {
         };
         let parts = found.slices.behind(&sealed, run_no)?;
         let opened = Arc::new(Opened { agent: namespace, run: key, parts });
-        let mut trace = Trace::new(Arc::clone(&opened), run_no, None);
-        let record = trace.next().ok_or_else(|| opened.lost_record())??;
+        let mut trace = Trace::new(opened, run_no, None);
+        let record = trace.next().ok_or_else(unlisted)??;
         Ok(Some(Document { version: Version(run_no.0), record }))
     }
 
@@ -158,7 +158,7 @@ impl Reader {
         let most = limit.saturating_add(1);
         let (moment, mut found) = {
             let state = self.open()?;
-            (Moment::of(&state), in_memory(&state, namespace.as_str(), prefix, first, most))
+            (Moment::of(&state), in_memory(&state, namespace.as_str(), prefix, first, most)?)
         };
         let sealed = moment.listed(
             (None, most),
@@ -190,7 +190,7 @@ impl Reader {
     fn versions(&self, namespace: &AgentId, key: &RunId) -> Result<Versions> {
         let (moment, in_memory) = {
             let state = self.open()?;
-            (Moment::of(&state), VersionsInMemory::of(&state, namespace, key, Detail::Name))
+            (Moment::of(&state), VersionsInMemory::of(&state, namespace, key, Detail::Name)?)
         };
         let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (namespace, key))?;
         Ok(Versions::new(stored, in_memory, &moment.deleted))
@@ -240,14 +240,19 @@ impl StoredVersion {
 pub(crate) struct VersionsInMemory(Vec<(RunNo, Option<RunRow>, Slices)>);
 
 impl VersionsInMemory {
-    pub(crate) fn of(state: &LogState, namespace: &AgentId, key: &RunId, detail: Detail) -> Self {
+    pub(crate) fn of(
+        state: &LogState,
+        namespace: &AgentId,
+        key: &RunId,
+        detail: Detail,
+    ) -> Result<Self> {
         let slices = |run_no| match detail {
             Detail::Records => Slices::of(state, run_no),
             Detail::Name | Detail::Row => Slices::default(),
         };
-        let known = |&run_no: &RunNo| (run_no, state.row_in_memory(run_no), slices(run_no));
+        let known = |&run_no: &RunNo| Ok((run_no, state.row_in_memory(run_no)?, slices(run_no)));
         let numbers = state.active.versions(namespace.as_str(), key.as_str());
-        Self(numbers.iter().map(known).collect())
+        Ok(Self(numbers.iter().map(known).collect::<Result<_>>()?))
     }
 }
 
@@ -331,31 +336,27 @@ fn in_memory(
     prefix: &str,
     from: Bound<&str>,
     most: usize,
-) -> BTreeMap<String, DocumentSummary> {
-    let row = |number: &RunNo| state.row_in_memory(*number);
-    let keys = state.active.documents(namespace, from);
-    let current = keys.take_while(|(key, _)| key.starts_with(prefix)).filter_map(|found| {
-        let rows = found.1.iter().filter_map(row).filter(is_written);
-        let row = rows.max_by_key(|row| row.run_no)?;
-        Some((found.0.to_owned(), summary(found.0, &row)))
-    });
-    current.take(most).collect()
-}
-
-impl Opened {
-    /// The error for a version that has lost its record: its START is in the last slice.
-    #[cold]
-    fn lost_record(&self) -> Error {
-        let place = |part: &RunSlice| Place::Directory { segment: part.segment.id() };
-        let place = self.parts.last().map_or(Place::Index, place);
-        Error::corrupt(place, Damage::Missing).naming(&self.agent, &self.run, Some(Seq(0)))
+) -> Result<BTreeMap<String, DocumentSummary>> {
+    let mut current = BTreeMap::new();
+    for (key, numbers) in state.active.documents(namespace, from) {
+        if current.len() == most || !key.starts_with(prefix) {
+            break;
+        }
+        let mut last: Option<RunRow> = None;
+        for number in numbers {
+            let row = state.row_in_memory(*number)?.filter(is_written);
+            if row.as_ref().map(|row| row.run_no) > last.as_ref().map(|last| last.run_no) {
+                last = row;
+            }
+        }
+        current.extend(last.map(|row| (key.to_owned(), summary(key, &row))));
     }
+    Ok(current)
 }
 
-/// Whether the batch that ends a version counts: it has both a START and the RECORD, and damage may
-/// have taken one of them.
+/// Whether the batch that ends a version counts: it has the RECORD.
 fn is_written(row: &RunRow) -> bool {
-    row.records > 0 || row.created_said
+    row.records > 0
 }
 
 fn summary(key: &str, row: &RunRow) -> DocumentSummary {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::read::Reader;
 use crate::engine::read::named::Detail;
+use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::values::pages::{HeldRun, RunPage};
@@ -30,17 +31,11 @@ const NEWEST: usize = 32;
 pub(crate) struct Moment {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) deleted: Arc<HashSet<RunNo>>,
-    /// Runs that only memory lists, at its own places.
-    only_in_memory: Arc<HashSet<RunNo>>,
 }
 
 impl Moment {
     pub(crate) fn of(state: &LogState) -> Self {
-        Self {
-            catalog: Arc::clone(&state.catalog),
-            deleted: Arc::clone(&state.deleted),
-            only_in_memory: state.active.lost_beginnings(),
-        }
+        Self { catalog: Arc::clone(&state.catalog), deleted: Arc::clone(&state.deleted) }
     }
 
     /// At most `limit` results for the keys that the catalog lists after `from`. `ask` returns a
@@ -70,9 +65,9 @@ impl Moment {
         Ok(found)
     }
 
-    /// Whether lists show a run of the catalog: not deleted, and not listed by memory alone.
+    /// Whether lists show a run of the catalog.
     fn shows(&self, run_no: RunNo) -> bool {
-        !self.deleted.contains(&run_no) && !self.only_in_memory.contains(&run_no)
+        !self.deleted.contains(&run_no)
     }
 
     /// Whether lists show any run of an agent from the catalog.
@@ -198,7 +193,8 @@ impl Reader {
         let (moment, mut found, behind, mut in_memory) = {
             let state = self.open()?;
             let keys = state.active.listed(list, wanted, &state.tail.builder);
-            let (found, behind) = Self::first_in_memory(&state, &keys, limit);
+            state.active.check_read()?;
+            let (found, behind) = Self::first_in_memory(&state, &keys, limit)?;
             if let (Some(agent), Some(key)) = (list.is_newest_of(), behind)
                 && state.catalog.is_known_to_have_older(agent, key)
             {
@@ -232,20 +228,20 @@ impl Reader {
         state: &LogState,
         keys: &[RunKey],
         limit: usize,
-    ) -> (Vec<RunSummary>, Option<RunKey>) {
+    ) -> Result<(Vec<RunSummary>, Option<RunKey>)> {
         let (first, rest) = keys.split_at(limit.min(keys.len()));
-        let mut found = Self::summaries(state, first);
+        let mut found = Self::summaries(state, first)?;
         match rest.first() {
-            Some(behind) if found.len() == limit => (found, Some(*behind)),
+            Some(behind) if found.len() == limit => Ok((found, Some(*behind))),
             _ => {
-                found.extend(Self::summaries(state, rest));
-                (found, None)
+                found.extend(Self::summaries(state, rest)?);
+                Ok((found, None))
             }
         }
     }
 
     /// The list entries of runs in memory.
-    fn summaries(state: &LogState, keys: &[RunKey]) -> Vec<RunSummary> {
+    fn summaries(state: &LogState, keys: &[RunKey]) -> Result<Vec<RunSummary>> {
         let mut found = Vec::with_capacity(keys.len());
         for &(_, run_no) in keys {
             match state.tail.builder.run(run_no) {
@@ -253,10 +249,10 @@ impl Reader {
                 Some(built) if built.entry.created_at.is_some() => {
                     found.push(RunSummary::from_entry(&built.entry));
                 }
-                _ => found.extend(state.row_in_memory(run_no).map(RunSummary::from_row)),
+                _ => found.extend(state.row_in_memory(run_no)?.map(RunSummary::from_row)),
             }
         }
-        found
+        Ok(found)
     }
 
     /// At most `limit` agents after `after`, ascending.
@@ -281,17 +277,21 @@ impl Reader {
         Ok(found)
     }
 
-    /// All living runs as of now, and the catalog that knows most of them.
+    /// All living runs as of now, and the catalog that knows most of them. Runs of which a
+    /// quarantined segment may say more are left out, so policies keep them.
     pub(crate) fn list_all(&self) -> Result<(Listed, Arc<Catalog>)> {
+        let mut in_memory = HashSet::new();
         let (catalog, deleted, active) = {
             let state = self.open()?;
             let mut numbers = state.active.run_numbers();
             numbers.sort_unstable();
-            let rows = numbers.into_iter().filter_map(|number| state.row_in_memory(number));
-            let rows: Vec<_> = rows.collect();
+            let is_read =
+                |number: &&RunNo| state.active.get(**number).is_some_and(ActiveRun::is_read);
+            let rows = numbers.iter().filter(is_read).map(|number| state.row_in_memory(*number));
+            let rows: Vec<_> = rows.filter_map(Result::transpose).collect::<Result<_>>()?;
+            in_memory.extend(numbers);
             (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows)
         };
-        let in_memory: HashSet<RunNo> = active.iter().map(|row| row.run_no).collect();
         let listed = catalog.ask(|catalog| {
             let mut listed = Listed::default();
             catalog.each_summary(&mut |row| {
@@ -313,7 +313,8 @@ impl Reader {
         let (catalog, deleted, active) = {
             let state = self.open()?;
             let numbers = state.active.run_numbers().into_iter().chain(state.active.versions_all());
-            let rows: Vec<_> = numbers.filter_map(|number| state.row_in_memory(number)).collect();
+            let rows = numbers.map(|number| state.row_in_memory(number));
+            let rows: Vec<_> = rows.filter_map(Result::transpose).collect::<Result<_>>()?;
             (Arc::clone(&state.catalog), Arc::clone(&state.deleted), rows)
         };
         let in_memory: HashSet<RunNo> = active.iter().map(|row| row.run_no).collect();

@@ -34,7 +34,7 @@ pub(crate) struct Named<'r> {
     in_memory: Vec<(RunNo, AgentId)>,
     /// Whether all living runs with the id are in memory.
     complete: bool,
-    /// The newest run in memory that the name can refer to.
+    /// The run in memory that the name can refer to.
     candidate: Option<Candidate>,
     /// What the catalog knows about the id, once it was asked.
     found: OnceCell<Arc<Found>>,
@@ -107,7 +107,8 @@ impl<'r> Named<'r> {
                 && agent.as_ref().is_none_or(|wanted| wanted == of)
         };
         let candidate = in_memory.iter().filter(may_be).map(|&(run_no, _)| run_no).max();
-        let candidate = candidate.and_then(|run_no| Candidate::of(state, run_no, detail));
+        let candidate = candidate.map(|run_no| Candidate::of(state, run_no, detail));
+        let candidate = candidate.transpose()?.flatten();
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
         let found = OnceCell::new();
         Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, found, kept })
@@ -133,8 +134,7 @@ impl<'r> Named<'r> {
         Ok(numbers)
     }
 
-    /// The one run that the name refers to: of several runs of one agent, which only a lost
-    /// deletion leaves, the newest.
+    /// The one run that the name refers to.
     pub(crate) fn resolve(&self) -> Result<RunNo> {
         // Most ids have one run, which has ended and is not in memory.
         if self.in_memory.is_empty()
@@ -154,13 +154,11 @@ impl<'r> Named<'r> {
             let id = RunId::new(self.run.run())?;
             return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
         }
-        let newest = numbers.last().copied();
         if let (None, [only]) = (&agent, numbers.as_slice()) {
             return Ok(*only);
         }
-        // The newest is first.
         let mut agents = Vec::with_capacity(numbers.len());
-        for number in numbers.into_iter().rev() {
+        for number in numbers {
             let found = self.agent_of(number)?;
             if agent.as_ref() == Some(&found) {
                 return Ok(number);
@@ -168,12 +166,10 @@ impl<'r> Named<'r> {
             agents.push(found);
         }
         agents.sort_unstable();
-        agents.dedup();
-        let id = RunId::new(self.run.run())?;
-        match (newest, agents.as_slice()) {
-            (Some(newest), [_]) if agent.is_none() => Ok(newest),
-            (Some(_), _) if agent.is_none() => Err(Error::Ambiguous { run: id, agents }),
-            _ => Err(Error::RunNotFound { run: id, agent }),
+        let run = RunId::new(self.run.run())?;
+        match agent {
+            None if !agents.is_empty() => Err(Error::Ambiguous { run, agents }),
+            agent => Err(Error::RunNotFound { run, agent }),
         }
     }
 
@@ -251,12 +247,12 @@ impl<'s> Known<'s> {
 }
 
 impl Candidate {
-    fn of(state: &LogState, run_no: RunNo, detail: Detail) -> Option<Self> {
+    fn of(state: &LogState, run_no: RunNo, detail: Detail) -> Result<Option<Self>> {
         let (mut row, mut segments, mut slices) = (None, Vec::new(), Slices::default());
         match detail {
-            Detail::Name => return None,
+            Detail::Name => return Ok(None),
             Detail::Row => {
-                row = state.row_in_memory(run_no).map(Box::new);
+                row = state.row_in_memory(run_no)?.map(Box::new);
                 let at =
                     row.iter().flat_map(|row| [row.start, row.end, row.hold.map(|hold| hold.at)]);
                 let fresh = at.flatten().filter(|at| state.catalog.segment(at.segment).is_none());
@@ -264,7 +260,7 @@ impl Candidate {
             }
             Detail::Records => slices = Slices::of(state, run_no),
         }
-        Some(Self { run_no, row, segments, slices })
+        Ok(Some(Self { run_no, row, segments, slices }))
     }
 }
 

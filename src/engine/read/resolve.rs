@@ -59,9 +59,11 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::Evicted`] if it was deleted: the number was given out but is not known.
+    /// [`Error::Corrupt`] if a quarantined segment may say more of it.
     pub(crate) fn loaded_number(&self, run_no: RunNo) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
-        if state.active.get(run_no).is_some() {
+        if let Some(run) = state.active.get(run_no) {
+            run.check_read()?;
             return Ok(state);
         }
         drop(state);
@@ -76,14 +78,8 @@ impl Reader {
 
     /// What the catalog knows about the runs with this id.
     pub(crate) fn stored_runs(&self, catalog: &Catalog, run: &str) -> Result<StoredRuns> {
-        let rows = || {
-            let found = self.find(catalog, run, false)?;
-            Ok(found.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
-        };
-        let stored: StoredRuns = rows()?;
-        let mut known = stored.iter().filter_map(|(_, row)| row.as_ref().ok());
-        // What is added to a run is found under its name for as long as the name stays.
-        if known.all(|row| catalog.has_name(row)) { Ok(stored) } else { rows() }
+        let found = self.find(catalog, run, false)?;
+        Ok(found.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
     }
 }
 
@@ -97,6 +93,9 @@ pub(crate) fn make_room(state: &mut LogState) {
 }
 
 /// Brings all living runs with this id into memory. `stored` are those in the catalog.
+///
+/// # Errors
+/// [`Error::Corrupt`] if a quarantined segment may say more of one of them.
 pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
     if state.active.by_id(run).1 {
         return Ok(());
@@ -106,6 +105,7 @@ pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> R
             state.active.insert(ActiveRun::from_row(row?));
         }
     }
+    state.active.check_read_with_id(run)?;
     state.active.complete(run);
     Ok(())
 }

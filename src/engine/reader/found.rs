@@ -9,7 +9,7 @@ use crate::engine::reader::events::{Follow, LogCursor, Place};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::scan::Item;
 use crate::engine::state::segment::Segment;
-use crate::error::{Result, unless_damaged};
+use crate::error::Result;
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId, Seq};
 
 /// Which runs are followed.
@@ -130,42 +130,16 @@ fn before(lsn: Lsn) -> Lsn {
     Lsn(lsn.0.saturating_sub(1))
 }
 
-/// All sealed segments. A directory that was rebuilt knows only the frames that are left, so the
-/// orders of its segment are all that the segments around it leave.
+/// All sealed segments.
 pub(super) fn sealed_in_order(state: &LogState) -> Result<Vec<Ordered>> {
     let mut all = Vec::new();
     for segment in state.catalog.segments().iter().chain(&state.unapplied) {
         let (first, last) = segment.in_directory(|view| Ok((view.first_lsn(), view.last_lsn())))?;
         all.push(Ordered { first, last, segment: Arc::clone(segment) });
     }
-    let is_rebuilt = |one: &Ordered| one.segment.directory_damage().is_some();
-    let (mut outputs, mut log): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|one| one.segment.is_output());
-    for output in outputs.iter_mut().filter(|one| is_rebuilt(one)) {
-        let header = unless_damaged(output.segment.header())?;
-        let next = header.map_or(output.last.0.saturating_add(1), |header| header.next_lsn.0);
-        (output.first, output.last) = (Lsn(1), output.last.max(before(Lsn(next))));
-    }
     // The order of the log is that of the ids.
-    log.sort_by_key(|one| one.segment.id());
-    let mut next = state.tail.builder.first_lsn().unwrap_or(Lsn(u64::MAX));
-    for one in log.iter_mut().rev() {
-        let found = Some(one.first).filter(|first| *first > Lsn(0));
-        if is_rebuilt(one) {
-            one.last = one.last.max(before(next));
-        }
-        next = found.unwrap_or(next);
-    }
-    let mut last = Lsn(0);
-    for one in &mut log {
-        if is_rebuilt(one) {
-            one.first = Lsn(last.0.saturating_add(1));
-        } else {
-            last = one.last;
-        }
-    }
-    log.append(&mut outputs);
-    Ok(log)
+    all.sort_by_key(|one| (one.segment.is_output(), one.segment.id()));
+    Ok(all)
 }
 
 /// Behind everything that is in the log of the replica, and in front of what is lost behind that.

@@ -162,8 +162,10 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     // All of them now: later their bytes may be another segment's.
     read_directories(&known.sealed);
     for segment in &known.sealed {
-        segment.directory()?;
-        report.damaged.extend(segment.directory_damage().cloned());
+        match segment.directory() {
+            Err(Error::Corrupt(damage)) => report.damaged.push(damage),
+            read => drop(read?),
+        }
     }
     let catalog = Catalog::new(known.sealed.clone(), through, None);
     let catalog = catalog.with_maps(earlier.places.as_ref(), wanted.map_bytes);

@@ -19,19 +19,15 @@
 //!    runs back.
 //! 7. FREE is durable *before* the file is cut off or the extent gets another owner.
 //!
-//! A segment counts as dead only if its directory was read completely, or can be rebuilt from
-//! frames that were all read: the missing part of a damaged one may belong to living runs. One that
-//! has frames of a run that its directory does not list is not dead either. One that cannot be read
-//! stays, and so do the dead ones whose evictions it may need; the others are freed.
+//! A quarantined segment, or one that cannot be read, stays. It may have frames of any run, so all
+//! dead segments with evictions stay too; the others are freed.
 
-pub(crate) mod dead;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
-use crate::engine::reclaim::dead::{AllUnlisted, is_dead};
 use crate::engine::reclaim::turns::Turns;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
@@ -43,6 +39,7 @@ use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::map::manifest::{Change, Use};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
+use crate::gc;
 use crate::index::IndexSnapshot;
 use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
 
@@ -68,8 +65,6 @@ pub(crate) struct Compacting {
     pub(crate) incompressible: HashMap<SegmentId, u64>,
     /// The living bytes of segments and how many of them can still be compressed, if counted.
     pub(crate) live: HashMap<SegmentId, (u64, u64)>,
-    /// What segments have that their directories do not list, where that was asked.
-    pub(crate) unlisted: AllUnlisted,
     /// Whether segments were freed for which evictions may have been kept since.
     pub(crate) has_freed: bool,
     /// The most bytes a second that the holder of the lock writes.
@@ -179,7 +174,6 @@ impl Reclaimer {
             (catalog, Arc::clone(&state.deleted), state.unapplied.clone(), now)
         };
         compacting.live.retain(|id, _| !suspects.contains(id));
-        compacting.unlisted.retain(|id, _| catalog.segment(*id).is_some());
         let has_freed = core::mem::take(&mut compacting.has_freed);
         let is_deleted = |run_no| deleted.contains(&run_no);
         let mut again = BTreeSet::new();
@@ -232,7 +226,8 @@ impl Reclaimer {
                     break;
                 }
                 let id = segment.id();
-                let is_dead = is_dead(segment, &is_deleted, &mut compacting.unlisted);
+                let is_dead =
+                    segment.in_directory(|directory| gc::is_dead(&directory, &is_deleted));
                 match compacting.unless_unread(id, is_dead)? {
                     Some(true) => drop(dead.insert(id, Arc::clone(segment))),
                     Some(false) => {}

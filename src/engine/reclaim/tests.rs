@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::engine::reclaim::dead::{AllUnlisted, Unlisted, is_dead};
 use crate::env::{Scheduler, Steps};
 use crate::storage::MemoryStorage;
 use crate::{Compaction, NewRecord, Options, Outcome};
@@ -55,67 +54,8 @@ fn what_is_known_of_segments_goes_with_them() {
         }
         log.reclaim().unwrap();
         let _ = log.compact().unwrap();
-        let compacting = log.engine().reclaimer.compacting.lock();
         let state = log.log().state.lock();
         let segments = state.catalog.segments().len() + state.unapplied.len() + 1;
         assert!(state.suspects.len() <= segments, "{segments}: {:?}", state.suspects);
-        assert!(compacting.unlisted.len() <= segments, "{segments}: {:?}", compacting.unlisted);
-    }
-}
-
-/// Their receipts keep them, so each pass asks again whether they are dead.
-#[test]
-fn segments_of_evictions_are_read_once_for_runs_that_they_do_not_list() {
-    let storage = Arc::new(MemoryStorage::new());
-    let options = options().index(false).compaction(Compaction::new().automatic(false));
-    let log = options.create_storage(storage).unwrap();
-    for number in 0..1200 {
-        let run = log.start_run("agent", &format!("run-{number}"), ()).unwrap();
-        let _ = run.end(&Outcome::completed()).unwrap();
-    }
-    for number in 0..1200 {
-        let _ = log.delete_run(format!("run-{number}").as_str()).unwrap();
-    }
-    log.checkpoint().unwrap();
-    let reclaimer = &log.engine().reclaimer;
-    let pass = || {
-        // All that was freed may have needed them.
-        reclaimer.compacting.lock().has_freed = true;
-        let before = log.engine().log.disk.counters().bytes_read;
-        reclaimer.reclaim().unwrap();
-        log.engine().log.disk.counters().bytes_read - before
-    };
-    reclaimer.compacting.lock().unlisted.clear();
-    let (first, second) = (pass(), pass());
-    let unlisted = core::mem::take(&mut reclaimer.compacting.lock().unlisted);
-    assert!(
-        unlisted.len() > 1 && unlisted.values().all(|one| *one == Unlisted::default()),
-        "{unlisted:?}"
-    );
-    assert!(second + unlisted.len() as u64 * (48 << 10) < first, "{first} {second}");
-}
-
-/// Whether they are dead is asked under the lock on compaction.
-#[test]
-fn of_a_whole_segment_no_payload_is_read_to_know_its_runs() {
-    let extent = 1 << 20;
-    let options = Options::new().extent_size(extent).background(false).index(false);
-    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
-    for number in 0..160 {
-        let key = format!("key-{number}");
-        for value in [b"1".as_slice(), &[7; 15_000]] {
-            let _ = log.docs().put("space", &key, &NewRecord::new(value)).unwrap();
-        }
-    }
-    log.checkpoint().unwrap();
-    let state = log.log().state.lock();
-    let segments = state.catalog.segments();
-    assert!(segments.len() > 1);
-    for segment in segments {
-        let bytes = || log.engine().log.disk.counters().bytes_read;
-        let (before, mut known) = (bytes(), AllUnlisted::new());
-        assert!(is_dead(segment, |_| true, &mut known).unwrap());
-        assert_eq!(known.len(), 1, "it has evictions");
-        assert!(bytes() - before < extent / 2, "{} bytes", bytes() - before);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::engine::compact::{Attempt, Goal};
 use crate::engine::read::documents::document_ids;
 use crate::engine::reclaim::Compacting;
-use crate::engine::reclaim::dead::may_hide;
 use crate::engine::retain::Retainer;
 use crate::engine::setup::options::Rate;
 use crate::engine::state::segment::Segment;
@@ -57,7 +56,12 @@ impl Retainer {
     /// Deletes a run, and moves everything else out of the segments with bytes of it, until the
     /// file has none. Returns its payload bytes, and the number of extents with readers. For a run
     /// that was deleted before, it removes the remaining bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] before anything is deleted if a segment is quarantined: it may have bytes
+    /// of any run.
     pub(crate) fn erase(&self, run: RunRef<'_>) -> Result<(u64, u64)> {
+        self.log.check_directories()?;
         let (space, deleted) = match self.delete(run, Rule::Erased) {
             Ok((agent, bytes)) => (Some(agent), Ok(bytes)),
             Err(Error::RunNotFound { run, agent }) => {
@@ -75,6 +79,7 @@ impl Retainer {
     /// Returns the payload bytes of the current version; if other calls write the document at the
     /// same time, those of a version that was current just before.
     pub(crate) fn erase_document(&self, name: &str, key: &str) -> Result<(u64, u64)> {
+        self.log.check_directories()?;
         let (space, id) = document_ids(name, key)?;
         let mut left = TRIES;
         let bytes = loop {
@@ -98,10 +103,8 @@ impl Retainer {
 
     /// Moves living runs out of the segments with remains of the erased run or document, and leaves
     /// none of their bytes. Returns whether there were any, and the number of extents that may
-    /// still have some, since they have readers.
-    ///
-    /// Segments that do not know the name, but may have such bytes, are first: the others know it
-    /// until all is done. One of them that cannot move, and is not dead, is an error in the end.
+    /// still have some, since they have readers. A segment that cannot move, and is not dead, is an
+    /// error in the end.
     fn sweep(&self, erasing: &Erasing) -> Result<(bool, u64)> {
         let mut compacting = self.reclaimer.compacting.lock();
         compacting.begin();
@@ -113,14 +116,11 @@ impl Retainer {
             }
         }
         self.checkpoints.cover_seals()?;
-        let (doubtful, found) = self.remains(&mut compacting, erasing)?;
+        let remains = self.remains(erasing)?;
         let pass = |compacting: &mut Compacting| -> Result<Vec<_>> {
-            let doubted = self.vacate_all(compacting, &doubtful)?;
-            // First those that are known to have bytes.
-            let mut left = self.vacate_all(compacting, &found)?;
-            left.extend(doubted);
+            let left = self.vacate_all(compacting, &remains)?;
             // One in which nothing lives was not vacated.
-            self.log.state.lock().suspects.extend(doubtful.iter().chain(&found));
+            self.log.state.lock().suspects.extend(&remains);
             self.reclaimer.free_dead(compacting)?;
             // What closing breaks off says nothing: each of these steps may have done less.
             if self.log.due.is_stopping() { Err(Error::Closed) } else { Ok(left) }
@@ -139,10 +139,13 @@ impl Retainer {
         if let Some((_, why)) = left.into_iter().find(|(id, _)| catalog.segment(*id).is_some()) {
             return Err(why);
         }
+        let mut pinned = 0;
         // Also those of an earlier erasure.
-        let (doubted, pinned) = self.among(&retired, &mut compacting, erasing)?;
-        let has_some = !found.is_empty() || !doubted.is_empty() || !pinned.is_empty();
-        Ok((has_some, (doubted.len() + pinned.len()) as u64))
+        for segment in &retired {
+            // One that was retired before the opening may have bytes of any run.
+            pinned += u64::from(segment.sealed().is_none() || erasing.is_in(segment)?);
+        }
+        Ok((!remains.is_empty() || pinned > 0, pinned))
     }
 
     /// Moves everything that lives out of these segments. Returns those that stay because they are
@@ -171,42 +174,19 @@ impl Retainer {
         Ok(left)
     }
 
-    /// The segments that may have bytes of the erased run or document without knowing its name, and
-    /// those that know it.
-    fn remains(
-        &self,
-        compacting: &mut Compacting,
-        erasing: &Erasing,
-    ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
+    /// The segments with bytes of the erased run or document.
+    fn remains(&self, erasing: &Erasing) -> Result<Vec<SegmentId>> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
-        self.among(catalog.segments(), compacting, erasing)
-    }
-
-    /// Those of some segments.
-    fn among(
-        &self,
-        segments: &[Arc<Segment>],
-        compacting: &mut Compacting,
-        erasing: &Erasing,
-    ) -> Result<(Vec<SegmentId>, Vec<SegmentId>)> {
-        let (mut doubtful, mut found) = (Vec::new(), Vec::new());
-        for segment in segments {
+        let mut remains = Vec::new();
+        for segment in catalog.segments() {
             if self.log.due.is_stopping() {
                 return Err(Error::Closed);
             }
-            let is_behind = segment.sealed().is_some_and(|sealed| sealed.seal > sealed.end);
-            let read = erasing.is_in(segment).and_then(|is_in| {
-                let hides = is_in || is_behind || may_hide(segment, &mut compacting.unlisted)?;
-                Ok((is_in, hides))
-            });
-            // One that cannot be read may have anything.
-            match compacting.unless_unread(segment.id(), read)? {
-                Some((true, _)) => found.push(segment.id()),
-                Some((false, false)) => {}
-                Some((false, true)) | None => doubtful.push(segment.id()),
+            if erasing.is_in(segment)? {
+                remains.push(segment.id());
             }
         }
-        Ok((doubtful, found))
+        Ok(remains)
     }
 
     /// Moves everything that lives out of a segment. Returns why it stays: it is damaged, or the

@@ -225,10 +225,7 @@ impl Retainer {
     /// Frees the segments that died by the evictions, which count even if something cannot be read:
     /// then only the observer and `RunLog::health` are told.
     fn free_evicted(&self, evicted: u64) -> Result<()> {
-        let is_stale = match self.is_index_stale(evicted) {
-            Err(Error::Io { .. } | Error::Corrupt(_)) => false,
-            is_stale => is_stale?,
-        };
+        let is_stale = self.is_index_stale(evicted);
         if is_stale {
             // The evictions are sealed, so that the next index has none of these runs.
             match self.log.roll(&mut self.log.state.lock()) {
@@ -338,12 +335,10 @@ impl Retainer {
     }
 
     /// Whether most runs of the index are deleted: rebuilding it is faster then, and small.
-    fn is_index_stale(&self, evicted: u64) -> Result<bool> {
+    fn is_index_stale(&self, evicted: u64) -> bool {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
-        if catalog.index().is_none() || evicted < 1000 {
-            return Ok(false);
-        }
-        Ok(evicted * 2 >= catalog.ask(|catalog| catalog.count_runs())?)
+        let Some(index) = catalog.index().filter(|_| evicted >= 1000) else { return false };
+        evicted * 2 >= index.run_count() && self.log.check_directories().is_ok()
     }
 }
 
@@ -400,7 +395,8 @@ fn may_evict(state: &LogState, run_no: RunNo, rows: Option<&HashMap<RunNo, RunRo
     let may = |row: &RunRow| row.status.is_ended() && !row.is_held();
     match (state.active.get(run_no), rows) {
         (Some(run), _) => {
-            run.status.is_ended() && state.row_in_memory(run_no).as_ref().is_none_or(may)
+            run.status.is_ended()
+                && state.row_in_memory(run_no).is_ok_and(|row| row.as_ref().is_none_or(may))
         }
         // It has not changed since the plan was made.
         (None, None) => true,

@@ -32,6 +32,9 @@ pub struct Health {
     pub last_checkpoint: Option<LastDone>,
     /// Why compaction cannot free the space that it should, if so.
     pub compaction: Option<Stalled>,
+    /// The segments of which the directory is lost, as far as they were read. What they have is
+    /// damaged, they are never moved or freed, and nothing is erased. `salvage` reads what is left.
+    pub quarantined: Vec<SegmentId>,
     /// Activities whose last attempt failed, in the background or in a call. Failures that are only
     /// a consequence of poison or of closing do not count.
     pub failures: Vec<Failing>,
@@ -40,10 +43,11 @@ pub struct Health {
 impl Health {
     /// Whether nothing is wrong.
     pub fn is_well(&self) -> bool {
-        let Self { poisoned, disk_full_since, compaction, failures, .. } = self;
+        let Self { poisoned, disk_full_since, compaction, quarantined, failures, .. } = self;
         poisoned.is_none()
             && disk_full_since.is_none()
             && compaction.is_none()
+            && quarantined.is_empty()
             && failures.is_empty()
     }
 }
@@ -196,6 +200,7 @@ impl Monitor {
             last_sync: noted.last_sync.map(done),
             last_checkpoint: noted.last_checkpoint.map(done),
             compaction: noted.compaction.clone(),
+            quarantined: Vec::new(),
             failures: noted.failures.values().cloned().collect(),
         }
     }

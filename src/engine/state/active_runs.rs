@@ -5,14 +5,13 @@
 mod places;
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::state::active_runs::places::Places;
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
-use crate::index::{NO_TIME, RunKey, RunList, RunRow, Span, earlier};
+use crate::index::{RunKey, RunList, RunRow, Span};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 /// A checkpoint is due when this many runs, of about a kilobyte each, are in memory.
@@ -32,13 +31,8 @@ pub(crate) struct ActiveRun {
     pub(crate) spans: Vec<Span>,
     /// The sequence of the next record.
     pub(crate) next_seq: Seq,
-    /// Its place in lists, as its row as of now says. What replaces a lost beginning changes as the
-    /// run continues: [`ActiveRuns::note_time`].
+    /// Its place in lists, as its row as of now says.
     pub(crate) created_at: Timestamp,
-    /// The frame that created it is lost.
-    pub(crate) lost_beginning: bool,
-    /// If so, the latest times in sealed segments that the catalog does not cover.
-    times: Vec<(SegmentId, Timestamp)>,
     /// It has an explicit start.
     pub(crate) started: bool,
     pub(crate) status: RunStatus,
@@ -48,8 +42,8 @@ pub(crate) struct ActiveRun {
     pub(crate) pending: bool,
     /// A caller has a writer of it.
     pub(crate) has_writer: bool,
-    /// A segment that has another name for it: it gets no more frames.
-    misnamed_in: Option<SegmentId>,
+    /// Its row needs the directory of a quarantined segment, so it takes no call.
+    unread: Option<Box<Corruption>>,
 }
 
 impl ActiveRun {
@@ -70,14 +64,12 @@ impl ActiveRun {
             spans: Vec::new(),
             next_seq: Seq(0),
             created_at: at,
-            lost_beginning: false,
-            times: Vec::new(),
             started: false,
             status: RunStatus::InProgress,
             touched: false,
             pending: false,
             has_writer: false,
-            misnamed_in: None,
+            unread: None,
         }
     }
 
@@ -86,29 +78,27 @@ impl ActiveRun {
         let mut run = Self::new(row.run_no, row.agent.clone(), row.run.clone(), row.created_at);
         (run.document, run.next_seq, run.status) = (row.document, row.next_seq, row.status);
         run.started = row.started_at.is_some();
-        (run.lost_beginning, run.misnamed_in) = (!row.created_said, row.misnamed_in);
         run.row = Some(row);
         run
     }
 
-    /// Notes it if a segment has another name for the run.
-    pub(crate) fn compare_names(&mut self, segment: SegmentId, entry: &RunEntry) {
-        if (&entry.agent, &entry.run, entry.document) != (&self.agent, &self.run, self.document) {
-            self.misnamed_in = Some(segment);
-        }
+    /// A run of the unsealed log of which a quarantined segment may have more.
+    pub(crate) fn unread(entry: &RunEntry, lost: Corruption) -> Self {
+        let at = entry.created_at.unwrap_or(entry.last_at);
+        let mut run = Self::new(entry.run_no, entry.agent.clone(), entry.run.clone(), at);
+        (run.document, run.unread) = (entry.document, Some(Box::new(lost)));
+        run
     }
 
-    /// An error if the run may get no more frames.
-    pub(crate) fn check_names(&self) -> Result<()> {
-        let Some(segment) = self.misnamed_in else { return Ok(()) };
-        let name = (self.agent.clone(), self.run.clone());
-        let found = Corruption::new(Place::Directory { segment }, Damage::Mismatch);
-        Err(Error::Corrupt(found.of_named(Some(&name))))
+    /// Whether all that is known of it is here.
+    pub(crate) fn is_read(&self) -> bool {
+        self.unread.is_none()
     }
 
-    /// Whether segments have several names for it.
-    pub(crate) fn is_misnamed(&self) -> bool {
-        self.misnamed_in.is_some()
+    /// The error if it takes no call.
+    pub(crate) fn check_read(&self) -> Result<()> {
+        let Some(lost) = &self.unread else { return Ok(()) };
+        Err(Error::Corrupt((**lost).clone()).naming(&self.agent, &self.run, None))
     }
 
     /// Folds the entry of a segment into the row.
@@ -136,9 +126,14 @@ impl ActiveRun {
     }
 
     /// The row as of now: sealed segments and the tail.
-    pub(crate) fn row(&self, active: SegmentId, builder: &DirectoryBuilder) -> Option<RunRow> {
+    pub(crate) fn row(
+        &self,
+        active: SegmentId,
+        builder: &DirectoryBuilder,
+    ) -> Result<Option<RunRow>> {
+        self.check_read()?;
         let entry = builder.run(self.run_no).map(|built| &built.entry);
-        match (&self.row, entry) {
+        Ok(match (&self.row, entry) {
             (Some(row), Some(entry)) => {
                 let mut row = row.clone();
                 row.apply(active, entry);
@@ -147,13 +142,7 @@ impl ActiveRun {
             (Some(row), None) => Some(row.clone()),
             (None, Some(entry)) => Some(RunRow::first(active, entry)),
             (None, None) => None,
-        }
-    }
-
-    /// What replaces its lost beginning: what the row as of now would say.
-    fn replaced_beginning(&self, in_tail: Option<&RunEntry>) -> Timestamp {
-        let sealed = self.row.as_ref().map_or(NO_TIME, |row| row.created_at);
-        in_tail.map_or(sealed, |entry| earlier(sealed, entry.last_at))
+        })
     }
 }
 
@@ -174,8 +163,8 @@ pub(crate) struct ActiveRuns {
     by_agent: BTreeMap<AgentId, Places>,
     /// Those of all runs.
     places: Places,
-    /// Runs whose creation time in the catalog may differ, so that only memory lists them.
-    lost_beginnings: Arc<HashSet<RunNo>>,
+    /// Runs and documents of which a quarantined segment may say more.
+    unread: Vec<RunNo>,
     /// How many runs were left by the last `settle`.
     kept: usize,
 }
@@ -212,6 +201,21 @@ impl ActiveRuns {
         }
     }
 
+    /// # Errors
+    /// [`Error::Corrupt`] if a quarantined segment may say more of some run or document.
+    pub(crate) fn check_read(&self) -> Result<()> {
+        self.unread
+            .iter()
+            .filter_map(|run_no| self.get(*run_no))
+            .try_for_each(ActiveRun::check_read)
+    }
+
+    /// The same of the runs with this id.
+    pub(crate) fn check_read_with_id(&self, run: &str) -> Result<()> {
+        let mut numbers = self.by_id(run).0.iter();
+        numbers.try_for_each(|run_no| self.get(*run_no).map_or(Ok(()), ActiveRun::check_read))
+    }
+
     /// The runs with this id in memory, and whether these are all.
     pub(crate) fn by_id(&self, run: &str) -> (&[RunNo], bool) {
         match self.by_id.get(run) {
@@ -231,6 +235,9 @@ impl ActiveRuns {
         if self.runs.contains_key(&run.run_no) {
             return;
         }
+        if !run.is_read() {
+            self.unread.push(run.run_no);
+        }
         if run.document {
             let keys = self.documents.entry(run.agent.clone()).or_default();
             keys.entry(run.run.clone()).or_default().push(run.run_no);
@@ -240,9 +247,6 @@ impl ActiveRuns {
         self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
         self.by_agent.entry(run.agent.clone()).or_default().insert(run.place());
         self.places.insert(run.place());
-        if run.lost_beginning {
-            Arc::make_mut(&mut self.lost_beginnings).insert(run.run_no);
-        }
         self.runs.insert(run.run_no, run);
     }
 
@@ -274,9 +278,6 @@ impl ActiveRuns {
             }
         }
         self.places.remove(run.place());
-        if run.lost_beginning {
-            Arc::make_mut(&mut self.lost_beginnings).remove(&run_no);
-        }
     }
 
     pub(crate) fn set_status(&mut self, run_no: RunNo, status: RunStatus) {
@@ -305,20 +306,11 @@ impl ActiveRuns {
         if let Some(run) = self.runs.get_mut(&entry.run_no) {
             run.fold(segment, entry);
             run.spans.push(Span::new(segment, slot, entry));
-            if run.lost_beginning {
-                run.times.push((segment, entry.last_at));
-            }
         }
     }
 
-    /// Updates a run whose frames moved out of `victims`. `moved` is its row in the catalog, and
-    /// `builder` the directory of the tail.
-    pub(crate) fn relocate(
-        &mut self,
-        moved: &RunRow,
-        victims: &BTreeSet<SegmentId>,
-        builder: &DirectoryBuilder,
-    ) {
+    /// Updates a run whose frames moved out of `victims`. `moved` is its row in the catalog.
+    pub(crate) fn relocate(&mut self, moved: &RunRow, victims: &BTreeSet<SegmentId>) {
         let Some(run) = self.runs.get_mut(&moved.run_no) else { return };
         let Some(row) = &mut run.row else { return };
         let is_gone = |at: Option<LogPosition>| at.is_some_and(|at| victims.contains(&at.segment));
@@ -335,12 +327,6 @@ impl ActiveRuns {
         // A compaction drops COMMITs and compresses. What is behind the catalog has not moved.
         row.stored =
             run.spans.iter().fold(moved.stored, |sum, span| sum.saturating_add(span.stored));
-        if run.lost_beginning {
-            // Victims that say several times became one output, which says one.
-            let times = run.times.iter().map(|(_, at)| *at);
-            row.created_at = times.fold(moved.created_at, earlier);
-            self.note_time(moved.run_no, builder);
-        }
     }
 
     /// Notes that the catalog covers everything through `through`: forgets spans up to there, and
@@ -348,7 +334,6 @@ impl ActiveRuns {
     pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {
         for run in self.runs.values_mut() {
             run.spans.retain(|span| span.segment > through);
-            run.times.retain(|(segment, _)| *segment > through);
         }
         let settled = |run: &ActiveRun| {
             let done = if run.document { !run.pending } else { run.status.is_ended() };
@@ -393,30 +378,6 @@ impl ActiveRuns {
         let keys = self.documents.get(namespace).into_iter();
         let behind = keys.flat_map(move |keys| keys.range::<str, _>((from, Bound::Unbounded)));
         behind.map(|(key, versions)| (key.as_str(), versions.as_slice()))
-    }
-
-    /// The runs that only memory lists.
-    pub(crate) fn lost_beginnings(&self) -> Arc<HashSet<RunNo>> {
-        Arc::clone(&self.lost_beginnings)
-    }
-
-    /// Notes what a new frame, which the directory of the tail has, says of when a run began. That
-    /// is nothing unless the beginning is lost.
-    #[inline]
-    pub(crate) fn note_time(&mut self, run_no: RunNo, builder: &DirectoryBuilder) {
-        if !self.lost_beginnings.is_empty() && self.lost_beginnings.contains(&run_no) {
-            let entry = builder.run(run_no).map(|built| &built.entry);
-            self.change_place(run_no, |run| run.created_at = run.replaced_beginning(entry));
-        }
-    }
-
-    /// Notes that the beginning of a run was found behind other frames of the run.
-    pub(crate) fn begin(&mut self, run_no: RunNo, at: Timestamp) {
-        if let Some(mut run) = self.runs.get(&run_no).filter(|run| run.lost_beginning).cloned() {
-            self.remove(run_no);
-            (run.created_at, run.lost_beginning) = (at, false);
-            self.insert(run);
-        }
     }
 
     /// The first runs of a list that are in memory, in its order, up to `limit`.

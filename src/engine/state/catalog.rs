@@ -16,7 +16,7 @@ use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
 use crate::index::{
     self, Applied, DifferenceKind, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing,
-    Places, RedbFailure, RunRow, RunState, Span, Subject,
+    Places, RedbFailure, RunState, Subject,
 };
 use crate::types::{RunNo, SegmentId};
 
@@ -194,30 +194,6 @@ impl Catalog {
         true
     }
 
-    /// Whether the directory with the beginning of a run, as far as it can be read, has the name
-    /// for it that the index has. Otherwise the index is not asked any more: it is true to
-    /// directories that are damaged, and what they are rebuilt from says something else.
-    pub(crate) fn has_name(&self, row: &RunRow) -> bool {
-        if self.index.is_none() || self.index_failed() {
-            return true;
-        }
-        let ids = |span: &Span| {
-            let segment = self.segment(span.segment)?;
-            let find = |directory: Directory<'_>| {
-                let slot = directory.find_no(row.run_no)?;
-                let name = (row.run.as_str(), row.agent.as_str());
-                slot.map(|slot| Ok(directory.ids(slot)? == name)).transpose()
-            };
-            segment.in_directory(find).ok().flatten()
-        };
-        let spans = self.ask(|catalog| catalog.spans(row.run_no)).unwrap_or_default();
-        let is_same = spans.iter().find_map(ids).unwrap_or(true);
-        if !is_same {
-            self.doubt_index();
-        }
-        is_same
-    }
-
     /// Asks the directories and not the index.
     pub(crate) fn ask_directories<T>(
         &self,
@@ -269,8 +245,11 @@ impl Catalog {
         Ok(same)
     }
 
-    /// Reads the directories that were not read yet, and rebuilds damaged ones.
-    fn read_directories(&self) -> Result<()> {
+    /// Reads the directories that were not read yet.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a segment is quarantined.
+    pub(crate) fn read_directories(&self) -> Result<()> {
         self.segments.iter().try_for_each(|segment| segment.directory().map(drop))
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::state::run_slice::{Opened, RunSlice};
 use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
 use crate::index::{RunKey, RunList, RunRow, RunState, Span};
-use crate::types::{AgentId, RunNo, RunRef, SegmentId};
+use crate::types::{AgentId, RunNo, RunRef};
 
 /// A full cache is emptied after this many times its capacity of other ids were asked for.
 const REFUSED: usize = 8;
@@ -156,15 +156,12 @@ impl Catalog {
     /// Stops asking an index that has a run where no directory lists it: another program changed
     /// one of the two. Answers whether it did.
     pub(crate) fn doubts_places(&self, run_no: RunNo, spans: &[Span]) -> bool {
-        !spans.iter().all(|span| self.lists(run_no, span.segment)) && self.doubt_index()
-    }
-
-    /// Whether a segment may have frames of a run: it counts, and its directory, if it is whole,
-    /// lists the run.
-    fn lists(&self, run_no: RunNo, segment: SegmentId) -> bool {
-        let Some(segment) = self.segment(segment) else { return false };
-        let found = segment.in_directory(|directory| directory.find_no(run_no));
-        segment.directory_damage().is_some() || !matches!(found, Ok(None))
+        let is_there = |span: &Span| {
+            let Some(segment) = self.segment(span.segment) else { return false };
+            let Ok(directory) = segment.directory() else { return true };
+            directory.run_no(span.slot) == Ok(run_no)
+        };
+        !spans.iter().all(is_there) && self.doubt_index()
     }
 
     /// The run slices of a run in sealed segments.
@@ -174,19 +171,9 @@ impl Catalog {
             let place = Place::Directory { segment: span.segment };
             let segment = self.segment(span.segment);
             let segment = segment.ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
-            let sealed = RunSlice::sealed(segment, span.slot, run_no);
-            let is_rebuilt = segment.directory_damage().is_some();
-            // What the directory was rebuilt from may have less than the index knows.
-            let found = match sealed {
-                Err(Error::Corrupt(_)) if is_rebuilt => None,
-                sealed => Some(sealed?),
-            };
-            let lost = is_rebuilt.then(|| RunSlice::lost(segment, span, found.as_ref())).flatten();
-            parts.extend(found.map(|mut part| {
-                part.list();
-                part
-            }));
-            parts.extend(lost);
+            let mut part = RunSlice::sealed(segment, span.slot, run_no)?;
+            part.list();
+            parts.push(part);
         }
         Ok(parts.into())
     }

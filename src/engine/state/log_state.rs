@@ -208,6 +208,7 @@ impl LogState {
 
     /// Brings these runs of a segment of the log, which `builder` lists, into memory. `row_of`
     /// gives what older segments say of a run; it is told whether the run begins in this segment.
+    /// A run of which a quarantined segment may say more takes no call.
     pub(crate) fn remember(
         &mut self,
         segment: SegmentId,
@@ -220,32 +221,27 @@ impl LogState {
                 continue;
             }
             if self.active.get(entry.run_no).is_none() {
-                // After a salvage, what is sealed may follow the beginning.
-                let mut run = match row_of(entry.run_no, entry.created_at.is_some())? {
-                    Some(row) => ActiveRun::from_row(row),
-                    None => {
+                let run = match row_of(entry.run_no, entry.created_at.is_some()) {
+                    Ok(Some(row)) => ActiveRun::from_row(row),
+                    Ok(None) => {
                         let (agent, run) = (entry.agent.clone(), entry.run.clone());
-                        let mut new = ActiveRun::new(entry.run_no, agent, run, entry.last_at);
-                        (new.document, new.lost_beginning) = (entry.document, true);
+                        let at = entry.created_at.unwrap_or(entry.last_at);
+                        let mut new = ActiveRun::new(entry.run_no, agent, run, at);
+                        new.document = entry.document;
                         new
                     }
+                    Err(Error::Corrupt(lost)) => ActiveRun::unread(entry, lost),
+                    Err(error) => return Err(error),
                 };
-                run.lost_beginning &= entry.created_at.is_none();
-                run.created_at = entry.created_at.unwrap_or(run.created_at);
                 self.active.insert(run);
-            } else if let Some(at) = entry.created_at {
-                // Behind its chunks, or after a salvage behind what is sealed.
-                self.active.begin(entry.run_no, at);
             }
-            self.active.note_time(entry.run_no, builder);
             if let Some(run) = self.active.get_mut(entry.run_no) {
-                run.compare_names(segment, entry);
                 run.next_seq = run.next_seq.max(entry.next_seq);
                 run.started |= entry.start.is_some();
             }
             if entry.end.is_some()
-                && let Some(run) = self.active.get(entry.run_no)
-                && let Some(row) = run.row(segment, builder)
+                && let Some(run) = self.active.get(entry.run_no).filter(|run| run.is_read())
+                && let Some(row) = run.row(segment, builder)?
             {
                 self.active.set_status(entry.run_no, row.status);
             }
@@ -277,8 +273,12 @@ impl LogState {
     }
 
     /// The row as of now of a run in memory.
-    pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Option<RunRow> {
-        self.active.get(run_no)?.row(self.tail.segment.id(), &self.tail.builder)
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a quarantined segment may say more of the run.
+    pub(crate) fn row_in_memory(&self, run_no: RunNo) -> Result<Option<RunRow>> {
+        let Some(run) = self.active.get(run_no) else { return Ok(None) };
+        run.row(self.tail.segment.id(), &self.tail.builder)
     }
 
     /// The segment and offset to read a frame at a position. They stay valid without the lock.

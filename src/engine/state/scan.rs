@@ -15,7 +15,7 @@ use crate::format::frames::eviction;
 use crate::format::frames::frame::{
     self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, claims_position, frame_len,
 };
-use crate::format::map::manifest::used_len;
+use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::directory::RECORD_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
@@ -48,8 +48,6 @@ pub(crate) enum Item {
         from: u32,
         /// Where the next frame starts.
         to: Option<u32>,
-        /// Whether all bytes are zero: nothing was written there.
-        blank: bool,
     },
 }
 
@@ -94,9 +92,7 @@ pub(crate) fn lex_up_to(extent: &[u8], check: &FrameCheck, end: usize) -> Vec<It
             at = lexed.end();
         } else {
             let to = next_valid(extent, check, at, written);
-            let end = to.map_or(written, |to| to as usize);
-            let blank = used_len(extent.get(at as usize..end).unwrap_or_default()) == 0;
-            items.push(Item::Gap { from: at, to, blank });
+            items.push(Item::Gap { from: at, to });
             let Some(next) = to else { return items };
             at = next;
         }
@@ -323,39 +319,36 @@ fn note(
     }
 }
 
-/// Whether a frame has something of a run besides its name.
-pub(crate) fn is_of_run(header: &FrameHeader) -> bool {
-    header.run_no != RunNo(0) && !matches!(header.kind, FrameKind::Bind | FrameKind::Commit)
-}
-
 /// All frames of a sealed segment below its end, damaged or not.
 pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
     let is_below = |lexed: &&Lexed| lexed.header.position.offset < end;
     items.iter().filter_map(Item::frame).filter(is_below).copied().collect()
 }
 
-/// Rebuilds the directory of a sealed segment from its frames, because the stored one is damaged.
-pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Vec<u8>> {
-    let extent = segment.read_all()?;
-    let (end, run_nos_end) = segment
-        .sealed()
-        .map_or((u32::MAX, RunNo(u64::MAX)), |sealed| (sealed.end, sealed.next_run_no));
-    Ok(directory_of(&extent, segment.frames(), (end, run_nos_end), &mut |_| None))
+/// The directory of a sealed segment, built again from its frames, if its bytes have the digest
+/// that the SEAL record states. Then they are the bytes that were stored. A segment that was
+/// retired before the opening has no SEAL record, and counts only for the order of freeing.
+pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
+    let extent_len = segment.extent_size().bytes_u32();
+    let end = segment.sealed().map_or(extent_len, |sealed| sealed.end);
+    let next_run_no = segment.sealed().map_or(RunNo(0), |sealed| sealed.next_run_no);
+    let bytes = &*segment.read_up_to(end as usize)?;
+    let piece = Piece { at: 0, bytes, extent_len: extent_len as usize };
+    let rebuilt = directory_of(piece, segment.frames(), (end, next_run_no));
+    let is_it = |sealed: SealedAt| crc32fast::hash(&rebuilt) == sealed.digest;
+    Ok(segment.sealed().is_none_or(is_it).then_some(rebuilt))
 }
 
-/// The directory of a segment that ends at `end` and has runs below a number, by its frames. All
-/// its batches are whole.
+/// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
 pub(crate) fn directory_of(
-    extent: &[u8],
+    extent: Piece<'_>,
     check: &FrameCheck,
-    (end, run_nos_end): (u32, RunNo),
-    name_of: &mut dyn FnMut(RunNo) -> Option<(AgentId, RunId)>,
+    (end, next_run_no): (u32, RunNo),
 ) -> Vec<u8> {
-    let mut frames = frames_below(&lex(extent, check), end);
-    frames.retain(|lexed| lexed.header.run_no < run_nos_end);
-    let replayed = replay(extent, &frames, end, name_of);
-    let last = frames.iter().map(|lexed| lexed.header.run_no.0).max().unwrap_or(0);
-    replayed.builder.encode(RunNo(last.saturating_add(1)))
+    let frames = frames_below(&lex(extent.bytes, check), end);
+    let mut replayed = Replayed::default();
+    replay_piece(&mut replayed, extent, &frames, end, &mut |_| None);
+    replayed.builder.encode(next_run_no)
 }
 
 /// The directory in the payload of a SEAL frame, if both are whole.

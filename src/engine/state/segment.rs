@@ -39,7 +39,8 @@ pub(crate) struct Segment {
     extent_size: ExtentSize,
     disk: Disk,
     sealed: OnceLock<SealedAt>,
-    directory: OnceLock<DirectoryBytes>,
+    /// The directory, or the damage of a quarantined segment.
+    directory: OnceLock<Result<DirectoryBytes, Corruption>>,
     region: OnceLock<Region>,
     marks: AtomicU8,
 }
@@ -62,12 +63,10 @@ pub(crate) enum Mark {
 enum DirectoryBytes {
     /// These bytes of the view of the extent.
     View(Range<usize>),
-    /// A copy of the stored directory.
+    /// A copy of the stored directory, or the same bytes built from the frames.
     Copy(Vec<u8>),
     /// A copy in memory that others share.
     Shared(Arc<Room>, Range<usize>),
-    /// The stored directory has this damage; this one was rebuilt from the frames.
-    Rebuilt(Vec<u8>, Corruption),
 }
 
 impl Segment {
@@ -187,18 +186,19 @@ impl Segment {
 
     /// Takes a copy of the directory that was checked.
     pub(crate) fn keep_directory(&self, room: Arc<Room>, range: Range<usize>) {
-        let _ = self.directory.set(DirectoryBytes::Shared(room, range));
+        let _ = self.directory.set(Ok(DirectoryBytes::Shared(room, range)));
     }
 
-    /// The damage of the stored directory, if it was rebuilt.
-    pub(crate) fn directory_damage(&self) -> Option<&Corruption> {
-        match self.directory.get() {
-            Some(DirectoryBytes::Rebuilt(_, damage)) => Some(damage),
-            _ => None,
-        }
+    /// The damage that quarantines the segment, if its directory was read and is lost.
+    pub(crate) fn quarantine(&self) -> Option<&Corruption> {
+        self.directory.get()?.as_ref().err()
     }
 
-    /// The directory of a sealed segment. A damaged directory is rebuilt from the frames.
+    /// The directory of a sealed segment. A damaged directory is built again from the frames.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] each time if the segment is quarantined: neither the stored directory nor
+    /// the rebuilt one has the digest that the SEAL record states.
     pub(crate) fn directory(&self) -> Result<Directory<'_>> {
         let kept = match self.directory.get() {
             Some(kept) => kept,
@@ -207,19 +207,24 @@ impl Segment {
                     Ok(Cow::Borrowed(bytes)) => {
                         let seal = self.sealed().map_or(0, |sealed| sealed.seal as usize);
                         let start = seal + FRAME_HEADER_LEN;
-                        DirectoryBytes::View(start..start + bytes.len())
+                        Ok(DirectoryBytes::View(start..start + bytes.len()))
                     }
-                    Ok(Cow::Owned(bytes)) => DirectoryBytes::Copy(bytes),
+                    Ok(Cow::Owned(bytes)) => Ok(DirectoryBytes::Copy(bytes)),
                     Err(Error::Corrupt(mut found)) => {
                         found.place = Place::Directory { segment: self.key.id };
-                        DirectoryBytes::Rebuilt(rebuild_directory(self)?, found)
+                        rebuild_directory(self)?.map(DirectoryBytes::Copy).ok_or(found)
                     }
                     Err(error) => return Err(error),
                 };
                 self.directory.get_or_init(|| loaded)
             }
         };
+        let kept = kept.as_ref().map_err(|found| Error::Corrupt(found.clone()))?;
         Directory::new(self.bytes_of(kept)).map_err(|damage| self.damaged_directory(damage))
+    }
+
+    fn kept_directory(&self) -> Option<&DirectoryBytes> {
+        self.directory.get()?.as_ref().ok()
     }
 
     /// The answer of `read` from the directory; an error names the directory.
@@ -240,7 +245,7 @@ impl Segment {
             DirectoryBytes::View(range) => {
                 self.mapped().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
             }
-            DirectoryBytes::Copy(bytes) | DirectoryBytes::Rebuilt(bytes, _) => bytes,
+            DirectoryBytes::Copy(bytes) => bytes,
             DirectoryBytes::Shared(room, range) => room.get(range.clone()).unwrap_or_default(),
         }
     }
@@ -338,7 +343,7 @@ impl Segment {
     /// Item `index` of a list of offsets in the directory, which must be open.
     #[inline]
     pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
-        let kept = self.directory.get().ok_or(Damage::Missing);
+        let kept = self.kept_directory().ok_or(Damage::Missing);
         let offset = kept.and_then(|kept| offset_in_list(self.bytes_of(kept), start, index));
         offset.map_err(|damage| self.damaged_directory(damage))
     }

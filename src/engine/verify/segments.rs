@@ -68,8 +68,8 @@ pub(crate) fn check_sealed(
     let known = stored.as_ref().and_then(|bytes| Directory::new(bytes).ok());
     let named = known.map(|directory| record_names(&directory)).unwrap_or_default();
     let frames = check.walk(segment, (&extent, &items), sealed.end, (&named, name_of), large);
-    if let Some(directory) = known {
-        check.compare(segment, &extent, &frames, &directory);
+    if let Some((stored, directory)) = stored.as_deref().zip(known) {
+        check.compare(segment, &extent, &frames, (stored, &directory));
     }
     check.bytes = u64::from(sealed.end);
     Ok(check)
@@ -206,7 +206,7 @@ impl VerifyReport {
         segment: &Segment,
         extent: &[u8],
         frames: &[Lexed],
-        directory: &Directory<'_>,
+        (stored, directory): (&[u8], &Directory<'_>),
     ) {
         self.run_parts = directory.run_count().into();
         if !self.problems.is_empty() {
@@ -214,18 +214,7 @@ impl VerifyReport {
         }
         let place = Place::Directory { segment: segment.id() };
         let rebuilt = replay(extent, frames, u32::MAX, &mut |_| None).builder;
-        let same_evictions = directory.evictions().eq(rebuilt.evictions().map(Ok));
-        let same_count = rebuilt.runs().len() == directory.run_count() as usize;
-        let same_runs = rebuilt.runs().iter().all(|built| {
-            let slot = directory.find_no(built.entry.run_no).ok().flatten();
-            slot.is_some_and(|slot| {
-                directory.run(slot).as_ref() == Ok(&built.entry)
-                    && (0..)
-                        .zip(built.offsets.iter().chain(&built.chunks))
-                        .all(|(at, offset)| directory.record_offset(slot, at) == Ok(*offset))
-            })
-        });
-        if !(same_evictions && same_count && same_runs) {
+        if rebuilt.encode(directory.next_run_no()) != stored {
             self.problems.push(Corruption::new(place, Damage::Mismatch));
         }
     }

@@ -285,11 +285,11 @@ pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
     records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process)
 }
 
-/// The run with these ids in memory; of several, which only a lost deletion leaves, the newest.
+/// The run with these ids in memory.
 pub(crate) fn find(state: &LogState, agent: &AgentId, run: &RunId) -> Option<RunNo> {
     let (numbers, _) = state.active.by_id(run.as_str());
     let is_of = |&no: &RunNo| state.active.get(no).is_some_and(|run| run.agent == *agent);
-    numbers.iter().copied().filter(is_of).max()
+    numbers.iter().copied().find(is_of)
 }
 
 pub(crate) fn advance(state: &mut LogState, run_no: RunNo, records: u64) {
@@ -344,7 +344,7 @@ impl Log {
     ) -> Result<Option<LogPosition>> {
         let header = &mut frame.header;
         let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
-        if state.closed || run.status.is_ended() || run.is_misnamed() {
+        if state.closed || run.status.is_ended() {
             return Ok(None);
         }
         let len = header.frame_len();
@@ -369,9 +369,6 @@ impl Log {
         note_record(&mut state.tail.builder, slot, &frame.header);
         run.next_seq = Seq(run.next_seq.0.saturating_add(1));
         run.touched = true;
-        if run.lost_beginning {
-            state.active.note_time(frame.header.run_no, &state.tail.builder);
-        }
         let end = state.end_of_log();
         self.commit.wrote(end);
         Ok(Some(end))

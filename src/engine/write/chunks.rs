@@ -182,7 +182,7 @@ impl Log {
                         run.document
                             || is_empty
                                 && !run.has_writer
-                                && row().is_some_and(|row| !row.is_held())
+                                && row().is_ok_and(|row| row.is_some_and(|row| !row.is_held()))
                     });
                     if is_unused {
                         self.evict_unfinished(&mut state, run_no, stored, now);

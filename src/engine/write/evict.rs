@@ -29,8 +29,10 @@ impl Log {
         let mut pending_frame = PendingFrame::evict(items, now, &mut body);
         let end = self.place_one(state, &mut pending_frame, Urgency::Reserve, Durability::Disk)?;
         for item in items {
-            let known = || state.row_in_memory(item.run_no).map_or(0, |row| row.stored);
-            let bytes = item.receipt.as_ref().map_or_else(known, |receipt| receipt.bytes);
+            let bytes = match &item.receipt {
+                Some(receipt) => receipt.bytes,
+                None => state.row_in_memory(item.run_no)?.map_or(0, |row| row.stored),
+            };
             state.dead = state.dead.saturating_add(bytes);
             state.active.remove(item.run_no);
         }
@@ -53,7 +55,7 @@ impl Log {
                 break (state, run_no, stored);
             }
         };
-        let Some(row) = state.row_in_memory(run_no) else { return Err(Error::Poisoned) };
+        let Some(row) = state.row_in_memory(run_no)? else { return Err(Error::Poisoned) };
         if !row.status.is_ended() {
             return Err(Error::RunInProgress { agent: row.agent, run: row.run });
         }
@@ -109,10 +111,10 @@ impl Log {
         loop {
             let (run_no, state) = self.lock_named(run)?;
             let hold_of = |state: &LogState, run_no| {
-                let hold = state.row_in_memory(run_no).and_then(|row| row.hold);
-                hold.filter(|hold| hold.held)
+                let hold = state.row_in_memory(run_no)?.and_then(|row| row.hold);
+                Ok::<_, Error>(hold.filter(|hold| hold.held))
             };
-            let (hold, reason) = match (hold_of(&state, run_no), reason) {
+            let (hold, reason) = match (hold_of(&state, run_no)?, reason) {
                 (Some(hold), Some(reason)) => (hold, reason),
                 (None, None) => return Ok((None, state)),
                 _ => return Ok((Some(run_no), state)),
@@ -123,7 +125,7 @@ impl Log {
             let known = frame.map(|(segment, offset)| frame_in(&segment, offset)).transpose()?;
             let is_same = known.is_some_and(|(_, known)| *known == *reason);
             let (again, state) = self.lock_named(run)?;
-            if again == run_no && hold_of(&state, again).is_some_and(|now| now.lsn == hold.lsn) {
+            if again == run_no && hold_of(&state, again)?.is_some_and(|now| now.lsn == hold.lsn) {
                 return Ok(((!is_same).then_some(run_no), state));
             }
         }

@@ -50,7 +50,7 @@ impl Log {
             let (run_no, end) = match known {
                 Some(run_no) if state.active.get(run_no).is_some_and(|run| run.started) => {
                     let end = state.end_of_log();
-                    let start = state.row_in_memory(run_no).and_then(|row| row.start);
+                    let start = state.row_in_memory(run_no)?.and_then(|row| row.start);
                     let start = state.frame_at(start);
                     // The frame is read without the lock.
                     drop(state);
@@ -168,7 +168,7 @@ impl Log {
             last = Seq(run.next_seq.0.saturating_sub(1));
             if run.status.is_ended() {
                 let refused = run.has_ended();
-                let (row, end) = (state.row_in_memory(run_no), state.end_of_log());
+                let (row, end) = (state.row_in_memory(run_no)?, state.end_of_log());
                 let known = state.frame_at(row.and_then(|row| row.end));
                 // The frame is read without the lock.
                 drop(state);

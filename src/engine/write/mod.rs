@@ -37,7 +37,7 @@ use crate::engine::write::group_commit::{CommitQueue, Told};
 use crate::engine::write::ticket::{Pending, Ticket};
 use crate::error::{Error, Result};
 use crate::format::ExtentSize;
-use crate::types::{Durability, LogPosition};
+use crate::types::{Durability, LogPosition, SegmentId};
 
 /// The log, and everything that changes it.
 #[derive(Debug)]
@@ -99,6 +99,25 @@ impl Log {
             overdue: AtomicBool::new(false),
             disk,
         }
+    }
+
+    /// Reads the directories of all sealed segments.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a segment is quarantined.
+    pub(crate) fn check_directories(&self) -> Result<()> {
+        let sealed: Vec<_> = {
+            let state = self.state.lock();
+            state.catalog.segments().iter().chain(&state.unapplied).cloned().collect()
+        };
+        sealed.iter().try_for_each(|segment| segment.directory().map(drop))
+    }
+
+    /// The segments that are known to be quarantined.
+    pub(crate) fn quarantined(&self) -> Vec<SegmentId> {
+        let state = self.state.lock();
+        let sealed = state.catalog.segments().iter().chain(&state.unapplied);
+        sealed.filter(|one| one.quarantine().is_some()).map(|one| one.id()).collect()
     }
 
     /// Returns once everything that was written before the call is durable.

@@ -162,9 +162,6 @@ fn binds(
     let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
     for pending_frame in pending {
         let run_no = pending_frame.header.run_no;
-        if let Some(run) = state.active.get(run_no) {
-            run.check_names()?;
-        }
         let bound = run_no == RunNo(0)
             || directory.run(run_no).is_some()
             || binds.iter().any(|bind| bind.0 == run_no);
@@ -192,6 +189,5 @@ fn note(state: &mut LogState, pending_frame: &PendingFrame<'_>) -> Result<()> {
         _ => {}
     }
     note_frame(&mut state.tail.builder, &pending_frame.header, &evicted);
-    state.active.note_time(run_no, &state.tail.builder);
     Ok(())
 }

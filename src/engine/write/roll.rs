@@ -26,6 +26,12 @@ impl Log {
         if state.next_segment.0 > LAST_SEGMENT.0 - KEPT_SEGMENTS {
             return Err(Error::Exhausted { what: "segments" });
         }
+        if state.is_overdue()
+            && let Some(lost) = state.unapplied.iter().find_map(|segment| segment.quarantine())
+        {
+            // The checkpoint that would make room in memory stops there.
+            return Err(Error::Corrupt(lost.clone()));
+        }
         // The next segment must follow the last one; otherwise its id would be a gap.
         self.setup.watch(Activity::Roll, || self.go_on_in_next(state))
     }

@@ -10,7 +10,7 @@ use crate::format::{DirectoryBuilder, RunEntry};
 use crate::index::{
     Applied, Catalog, Directories, DirectoryScan, Relocation, RunRow, Span, fold_spans,
 };
-use crate::types::{LogPosition, RunNo, SegmentId, Timestamp};
+use crate::types::{LogPosition, RunNo, SegmentId};
 
 /// Which evictions a compaction knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,10 +193,6 @@ fn without_positions(row: &RunRow) -> RunRow {
     row.end = row.end.map(|_| nowhere);
     if let Some(hold) = &mut row.hold {
         hold.at = nowhere;
-    }
-    if !row.created_said {
-        // What stands in for it may change when entries are joined.
-        row.created_at = Timestamp(0);
     }
     row
 }

@@ -12,7 +12,6 @@ fn row() -> RunRow {
         run: RunId::new("run-7").unwrap(),
         document: false,
         created_at: Timestamp(-2),
-        created_said: true,
         started_at: Some(Timestamp(1)),
         start: Some(LogPosition { segment: SegmentId(3), offset: 64 }),
         ended_at: None,
@@ -26,7 +25,6 @@ fn row() -> RunRow {
         stored: 630,
         next_seq: Seq(5),
         last_at: Timestamp(40),
-        misnamed_in: None,
     }
 }
 
@@ -58,9 +56,8 @@ fn the_bytes_of_a_row_are_these() {
         "0700000000000000",
         "706c616e6e6572", // agent
         "0500000000000000",
-        "72756e2d37", // run
-        "feffffffffffffff",
-        "01", // created_at, created_said
+        "72756e2d37",       // run
+        "feffffffffffffff", // created_at
         "01",
         "0100000000000000", // started_at
         "01",
@@ -144,7 +141,7 @@ fn values_come_back() {
     ended.status = RunStatus::Failed;
     ended.end = Some(LogPosition { segment: SegmentId(u32::MAX), offset: u32::MAX });
     (ended.ended_at, ended.end_lsn) = (Some(Timestamp(i64::MAX)), Lsn(u64::MAX));
-    (ended.created_said, ended.hold) = (false, None);
+    ended.hold = None;
     ended.agent = AgentId::new(&"a".repeat(MAX_ID_LEN)).unwrap();
     ended.run = RunId::new(&"r".repeat(MAX_ID_LEN)).unwrap();
     assert_eq!(read_summary(&key, &row_value(&ended)), Ok(ended.summary()));

@@ -1,4 +1,3 @@
 //! The key-value interface.
 
 pub(crate) mod key_value;
-pub(crate) mod lost_documents;

@@ -9,8 +9,7 @@ use std::time::Duration;
 use runlog::env::Environment;
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, SegmentId,
-    Timestamp,
+    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, Timestamp,
 };
 use runlog_sim::{OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
@@ -307,30 +306,5 @@ fn what_was_deleted_before_an_opening_is_compacted_without_another_deletion() {
         let kept = all_of(&log, &names[0]).1;
         assert!(kept.len() == 160 && log.verify().unwrap().is_clean());
         log.close().unwrap();
-    }
-}
-
-/// The frame that names a run in a segment stands there alone if a power loss takes the rest.
-#[test]
-fn a_large_document_of_which_a_segment_kept_only_the_name_keeps_nothing_from_the_index() {
-    const NAME: &[u8] = b"spacekey";
-    let storage = Arc::new(MemoryStorage::new());
-    let log = options().create_storage(storage.clone()).unwrap();
-    let _ = log.docs().put("space", "key", &NewRecord::new(&vec![7; 200_000])).unwrap();
-    log.sync().unwrap();
-    let whole = storage.to_bytes();
-    let named = whole.windows(NAME.len()).enumerate().filter(|(_, part)| *part == NAME);
-    let places: Vec<usize> = named.map(|(at, _)| at + NAME.len()).collect();
-    assert!(places.len() > 3, "{places:?}");
-    for end in places {
-        let mut torn = whole.clone();
-        torn[end.next_multiple_of(8)..end.next_multiple_of(EXTENT as usize)].fill(0);
-        let storage = Arc::new(MemoryStorage::from_bytes(torn));
-        let log = options().open_storage(storage).unwrap();
-        write_ended(&log, 10..40);
-        log.checkpoint().unwrap();
-        let stats = log.stats().unwrap();
-        let is_last = |applied: SegmentId| applied.0 >= stats.sealed_segments as u32;
-        assert!(stats.index_applied.is_some_and(is_last), "{end}: {stats:?}");
     }
 }

@@ -158,53 +158,6 @@ fn frames_with(image: &[u8], kinds: &[FrameKind], payload: &[u8]) -> Vec<Frame> 
     frames.into_iter().filter(is_wanted).collect()
 }
 
-/// A store that was killed, with the secret under `key` and other documents; and what names the
-/// secret is lost.
-fn nameless(byte: u8) -> SimDisk {
-    let disk = SimDisk::untracked(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
-    put(&log, "before", b"in front of it");
-    put(&log, "key", SECRET);
-    put(&log, "behind", b"behind it");
-    let mut image = disk.image();
-    drop(log);
-    for (at, _) in frames_with(&image, &[FrameKind::Bind, FrameKind::Start], SECRET) {
-        image[at].fill(byte);
-    }
-    SimDisk::untracked(image)
-}
-
-/// Whether the segment is the tail, or was sealed before the opening, and what the lost bytes are.
-#[test]
-fn a_value_that_has_lost_its_name_is_never_said_to_be_erased() {
-    for (is_tail, byte) in [(true, 0), (true, 0xff), (false, 0), (false, 0xff)] {
-        let disk = nameless(byte);
-        let open = || unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
-        let mut log = open();
-        if !is_tail {
-            (0..9).for_each(|_| put(&log, "large", &[7; 8000]));
-            log.close().unwrap();
-            log = open();
-        }
-        assert!(log.docs().get("space", "key").unwrap().is_none());
-        for turn in 0..2 {
-            let erased = log.docs().erase("space", "key");
-            assert_eq!(refused(erased), Some(SegmentId(1)), "{is_tail} {byte} {turn}");
-        }
-        // What is whole is erased nevertheless.
-        let elsewhere = b"in another segment";
-        let has_it = || disk.image().windows(elsewhere.len()).any(|part| part == elsewhere);
-        put(&log, "elsewhere", elsewhere);
-        assert!(has_it());
-        assert_eq!(refused(log.docs().erase("space", "elsewhere")), Some(SegmentId(1)));
-        assert!(!has_it(), "{is_tail} {byte}");
-        assert!(has_secret(&disk.image()));
-        assert_eq!(refused(log.erase_run("never")), Some(SegmentId(1)));
-        assert_eq!(log.docs().get("space", "behind").unwrap().unwrap().payload(), b"behind it");
-    }
-}
-
-/// The directory lists all of them, and they take all of the segment.
 #[test]
 fn frames_that_a_directory_lists_can_be_lost_without_a_doubt_about_others() {
     let disk = SimDisk::untracked(Vec::new());

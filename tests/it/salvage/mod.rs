@@ -2,7 +2,6 @@
 
 pub(crate) mod crowded_blocks;
 pub(crate) mod in_place;
-pub(crate) mod lost_segments;
 pub(crate) mod salvaged_batches;
 pub(crate) mod salvaged_losses;
 pub(crate) mod whole_records;

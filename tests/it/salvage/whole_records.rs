@@ -327,6 +327,10 @@ enum Harm {
     /// Every so manieth page from this one on, by zeros or by noise.
     Pages(usize, usize, bool),
     FrontAndPages(usize, usize, bool),
+    /// This sector is zero.
+    Sector(usize),
+    /// This byte is another one.
+    Byte(usize),
 }
 
 fn harm(image: &mut [u8], how: Harm, random: &mut SplitMix64) {
@@ -349,6 +353,8 @@ fn harm(image: &mut [u8], how: Harm, random: &mut SplitMix64) {
                 }
             }
         }
+        Harm::Sector(sector) => image[sector * 512..(sector + 1) * 512].fill(0),
+        Harm::Byte(at) => image[at] ^= 0x10,
         Harm::FrontAndPages(first, step, is_noise) => {
             harm(image, Harm::Front, random);
             harm(image, Harm::Pages(first, step, is_noise), random);
@@ -471,6 +477,18 @@ fn with_many_pages_and_the_front_damaged_all_whole_records_come_out() {
             check(seed, &image, Harm::FrontAndPages(first, step, step != 7));
             check(seed, &image, Harm::Pages(first, step, step == 7));
         }
+    }
+}
+
+/// Goal: one fault costs what it hit.
+#[test]
+fn with_a_sector_zeroed_or_a_byte_flipped_all_whole_records_come_out() {
+    let image = store(141);
+    for sector in (0..image.len() / 512).step_by(13) {
+        check(141, &image, Harm::Sector(sector));
+    }
+    for at in (0..image.len()).step_by(9973) {
+        check(141, &image, Harm::Byte(at));
     }
 }
 

@@ -386,7 +386,7 @@ fn look_in(
                 None
             }
             Stored::Document(stored) => {
-                let in_memory = VersionsInMemory::of(state, &write.space, &write.id, Detail::Name);
+                let in_memory = VersionsInMemory::of(state, &write.space, &write.id, Detail::Name)?;
                 Some(Versions::new(stored, in_memory, &state.deleted))
             }
         });

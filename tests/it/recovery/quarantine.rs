@@ -1,0 +1,325 @@
+//! Directories that do not check: built again exactly, or their segment is quarantined.
+
+use std::sync::Arc;
+
+use runlog::format::FrameKind;
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Allow, Compaction, Compression, Error, NewRecord, Options, Outcome, Place, ReadLog, Reader,
+    ReaderOptions, Retention, RunLog, RunQuery, SegmentId,
+};
+
+use crate::support::frames::{EXTENT, Frame, frames_in};
+
+fn options() -> Options {
+    Options::new()
+        .extent_size(EXTENT as u64)
+        .compression(Compression::None)
+        .background(false)
+        .compaction(Compaction::new().automatic(false))
+}
+
+fn fill(log: &RunLog, run: &str, records: u8) {
+    let writer = log.start_run("agent", run, b"metadata").unwrap();
+    (0..records).for_each(|record| drop(writer.append(&[record; 3_000]).unwrap()));
+    let _ = writer.end(&Outcome::completed()).unwrap();
+}
+
+/// A closed store with an index: runs in several segments, deleted ones, held ones, a run that goes
+/// on, documents, a large record, and segments that a compaction wrote.
+fn store() -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    let long = log.start_run("agent", "long", ()).unwrap();
+    for number in 0..16 {
+        fill(&log, &format!("run-{number}"), 8);
+        let _ = long.append(&[number; 100]).unwrap();
+        let value = [number; 500];
+        let _ = log.docs().put("space", &format!("key-{}", number % 5), &NewRecord::new(&value));
+    }
+    let _ = long.append(&[7; 200_000]).unwrap();
+    log.hold("run-3", "a reason").unwrap();
+    assert!(log.docs().delete("space", "key-4").unwrap());
+    (0..6).filter(|run| *run != 3).for_each(|run| {
+        let _ = log.delete_run(format!("run-{run}").as_str()).unwrap();
+    });
+    log.checkpoint().unwrap();
+    assert!(log.compact().unwrap().outputs > 0);
+    fill(&log, "last", 40);
+    let _ = long.append(b"in the tail").unwrap();
+    log.checkpoint().unwrap();
+    drop(long);
+    log.close().unwrap();
+    storage.to_bytes()
+}
+
+/// The numbers of the sealed segments of an image, as [`frames_in`] counts them, and their SEALs.
+fn seals(image: &[u8]) -> Vec<(usize, Frame)> {
+    let last = |number| Some((number, frames_in(image, number).pop()?));
+    let segments = (0..image.len() / EXTENT).filter_map(last);
+    segments.filter(|(_, frame)| frame.1.kind == FrameKind::Seal).collect()
+}
+
+fn damage(image: &mut [u8], frame: &Frame) {
+    image[frame.0.start + FRAME_HEADER_LEN + 5] ^= 1;
+}
+
+/// Damages the directory of a segment and the names in it. Returns the segment.
+fn quarantine(image: &mut [u8], number: usize) -> SegmentId {
+    let frames = frames_in(image, number);
+    let is_lost = |kind| {
+        use FrameKind::{Bind, Evict, Seal, Start};
+        matches!(kind, Seal | Bind | Start | Evict)
+    };
+    frames.iter().filter(|frame| is_lost(frame.1.kind)).for_each(|frame| damage(image, frame));
+    frames[0].1.position.segment
+}
+
+fn opened(image: &[u8], options: &Options) -> RunLog {
+    options.clone().open_storage(Arc::new(MemoryStorage::from_bytes(image.to_vec()))).unwrap()
+}
+
+fn reader(image: &[u8]) -> Reader {
+    let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    ReaderOptions::new().open_storage(storage).unwrap()
+}
+
+/// All that a store answers.
+fn answers(log: &impl ReadLog) -> Vec<String> {
+    let mut said = Vec::new();
+    for run in log.runs(&RunQuery::new()) {
+        let run = run.unwrap();
+        let trace = log.trace(run.run.as_str()).unwrap();
+        let bytes: Vec<_> = trace.map(|record| crc(record.unwrap().payload())).collect();
+        let metadata = log.metadata(run.run.as_str()).unwrap();
+        said.push(format!("{run:?} {bytes:?} {metadata:?}"));
+    }
+    for run in ["run-0", "run-1", "never"] {
+        said.push(format!("{:?}", log.run(run).map_err(|error| error.to_string())));
+    }
+    for key in 0..5 {
+        let found = log.document("space", &format!("key-{key}")).unwrap();
+        let found = found.map(|found| (found.version(), crc(found.payload())));
+        said.push(format!("{found:?}"));
+    }
+    said.push(format!("{:?}", log.list_documents("space", "", None, 10).unwrap()));
+    said
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
+fn segment_of(error: &Error) -> Option<SegmentId> {
+    match error {
+        Error::Corrupt(found) => match found.place {
+            Place::Directory { segment } => Some(segment),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn assert_lost<T: core::fmt::Debug>(result: runlog::Result<T>, segment: SegmentId) {
+    let error = result.expect_err("it needs the segment");
+    assert_eq!(segment_of(&error), Some(segment), "{error:?}");
+}
+
+#[test]
+fn one_damaged_directory_changes_no_answer() {
+    let image = store();
+    let (indexed, plain) = (options(), options().index(false));
+    let healthy = answers(&opened(&image, &indexed));
+    let all = seals(&image);
+    assert!(all.len() > 8, "{}", all.len());
+    for (_, seal) in all {
+        let (mut header, mut payload) = (image.clone(), image.clone());
+        header[seal.0.start + 9] ^= 1;
+        damage(&mut payload, &seal);
+        for image in [header, payload] {
+            let of = seal.1.position.segment;
+            assert_eq!(answers(&opened(&image, &plain)), healthy, "{of}: without an index");
+            assert_eq!(answers(&reader(&image)), healthy, "{of}: a reader");
+            let log = opened(&image, &indexed);
+            log.checkpoint().unwrap();
+            assert_eq!(answers(&log), healthy, "{of}: with an index");
+            assert_eq!(log.health().quarantined, []);
+            let place = Place::Directory { segment: of };
+            let problems = log.verify().unwrap().problems;
+            assert!(problems.iter().any(|found| found.place == place), "{problems:?}");
+            // The segment can move, and the copy has a whole directory.
+            let _ = log.compact().unwrap();
+            assert_eq!(answers(&log), healthy, "{of}: behind a compaction");
+        }
+    }
+}
+
+#[test]
+fn a_quarantined_segment_is_never_taken_for_an_empty_one() {
+    let image = store();
+    for (number, seal) in seals(&image) {
+        let mut image = image.clone();
+        let lost = quarantine(&mut image, number);
+        assert_eq!(lost, seal.1.position.segment);
+        let log = opened(&image, &options().index(false));
+        assert_lost(log.run("never").map(drop), lost);
+        assert_lost(log.trace("run-9").map(drop), lost);
+        assert_lost(log.runs(&RunQuery::new()).collect::<runlog::Result<Vec<_>>>(), lost);
+        assert_lost(log.start_run("agent", "new", ()).map(drop), lost);
+        assert_lost(log.docs().get("space", "key-0").map(drop), lost);
+        assert_lost(log.docs().put("space", "key-9", &NewRecord::new(b"new")).map(drop), lost);
+        assert_lost(log.gc(&Retention::new().keep_newest(0)).map(drop), lost);
+        assert_eq!(log.health().quarantined, [lost]);
+        assert!(!log.health().is_well());
+        let reader = reader(&image);
+        assert_lost(reader.run("never").map(drop), lost);
+        assert_lost(reader.runs(&RunQuery::new()).collect::<runlog::Result<Vec<_>>>(), lost);
+        assert_lost(reader.docs().get("space", "key-0").map(drop), lost);
+        let place = Place::Directory { segment: lost };
+        for problems in [log.verify().unwrap().problems, reader.verify().unwrap().problems] {
+            assert!(problems.iter().any(|found| found.place == place), "{problems:?}");
+        }
+    }
+}
+
+/// The index covers the segment, so it answers for the runs there.
+#[test]
+fn with_an_index_only_what_needs_the_directory_of_a_quarantined_segment_fails() {
+    let image = store();
+    let healthy = opened(&image, &options());
+    let names: Vec<String> =
+        healthy.runs(&RunQuery::new()).map(|run| run.unwrap().run.to_string()).collect();
+    for (number, _) in seals(&image) {
+        let mut image = image.clone();
+        let lost = quarantine(&mut image, number);
+        let log = opened(&image, &options());
+        log.checkpoint().unwrap();
+        let (mut whole, mut failed) = (0, 0);
+        for name in &names {
+            // The tail has frames of these two.
+            if name == "long" || name == "last" {
+                continue;
+            }
+            assert_eq!(log.run(name.as_str()).unwrap(), healthy.run(name.as_str()).unwrap());
+            match log.trace(name.as_str()) {
+                Ok(trace) => {
+                    let records = trace.map(|record| record.unwrap()).count();
+                    assert_eq!(records, healthy.trace(name.as_str()).unwrap().count());
+                    whole += 1;
+                }
+                Err(error) => {
+                    assert_eq!(segment_of(&error), Some(lost));
+                    failed += 1;
+                }
+            }
+        }
+        assert!(whole > 0, "{lost}: {failed} failed");
+        assert!(matches!(log.run("run-1"), Err(Error::RunNotFound { .. })));
+        fill(&log, "new", 2);
+        assert_eq!(log.trace("new").unwrap().count(), 2);
+    }
+}
+
+/// The tail has frames of the run `long`, and the directory says how it went on before.
+#[test]
+fn a_run_in_the_tail_that_needs_a_quarantined_segment_takes_no_call() {
+    let image = store();
+    let held = |frames: &[Frame], run| frames.iter().any(|frame| frame.1.run_no == run);
+    let long = opened(&image, &options()).run("long").unwrap().number();
+    let mut tried = 0;
+    for (number, _) in seals(&image) {
+        if !held(&frames_in(&image, number), long) {
+            continue;
+        }
+        let mut image = image.clone();
+        let lost = quarantine(&mut image, number);
+        let log = opened(&image, &options());
+        log.checkpoint().unwrap();
+        assert_lost(log.writer("long").map(drop), lost);
+        assert_lost(log.start_run("agent", "long", ()).map(drop), lost);
+        let record = NewRecord::new(b"more");
+        assert_lost(log.append_to("agent", "long", &record, Allow::everything()).map(drop), lost);
+        assert_lost(
+            log.end_run("agent", "long", &Outcome::completed(), Allow::everything()).map(drop),
+            lost,
+        );
+        assert_lost(log.delete_run("long").map(drop), lost);
+        assert_lost(log.hold("long", "why").map(drop), lost);
+        assert_lost(log.run("long").map(drop), lost);
+        assert_lost(log.trace("long").map(drop), lost);
+        assert_lost(log.erase_run("run-9").map(drop), lost);
+        assert_lost(log.erase_run("long").map(drop), lost);
+        assert!(log.run("run-9").is_ok(), "a refused erasure deletes nothing");
+        let plan = log.gc(&Retention::new().keep_newest(0)).unwrap().plan;
+        assert!(plan.evict.iter().all(|run| run.run.as_str() != "long"));
+        fill(&log, "another", 2);
+        tried += 1;
+    }
+    assert!(tried > 2, "{tried}");
+}
+
+#[test]
+fn no_work_moves_or_frees_a_quarantined_segment_or_what_it_may_need() {
+    let image = store();
+    let evictions = |image: &[u8]| {
+        let frames = (0..image.len() / EXTENT).flat_map(|number| frames_in(image, number));
+        frames.filter(|frame| frame.1.kind == FrameKind::Evict).count()
+    };
+    for (number, _) in seals(&image) {
+        let mut image = image.clone();
+        let lost = quarantine(&mut image, number);
+        let frames = frames_in(&image, number);
+        let extent = frames[0].0.start..frames.last().unwrap().0.end;
+        let before = image[extent.clone()].to_vec();
+        let storage = Arc::new(MemoryStorage::from_bytes(image.clone()));
+        let log = options().open_storage(storage.clone()).unwrap();
+        log.checkpoint().unwrap();
+        let _ = log.gc(&Retention::new().keep_newest(0)).unwrap();
+        log.checkpoint().unwrap();
+        log.reclaim().unwrap();
+        let _ = log.compact();
+        assert_lost(log.erase_run("run-9").map(drop), lost);
+        assert_lost(log.docs().erase("space", "key-0").map(drop), lost);
+        log.close().unwrap();
+        let after = storage.to_bytes();
+        assert_eq!(after[extent], before, "{lost}");
+        assert!(evictions(&after) >= evictions(&image), "{lost}: a deletion is forgotten");
+        let log = opened(&after, &options());
+        log.checkpoint().unwrap();
+        assert!(matches!(log.run("run-1"), Err(Error::RunNotFound { .. })), "{lost}");
+        assert_eq!(log.health().quarantined, [lost]);
+    }
+}
+
+/// A checkpoint reads the directories that the index lacks, and no others.
+#[test]
+fn a_quarantined_segment_stops_a_checkpoint_and_leaves_the_index() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    (0..6).for_each(|run| fill(&log, &format!("run-{run}"), 8));
+    log.checkpoint().unwrap();
+    let covered = seals(&storage.to_bytes()).len();
+    (6..16).for_each(|run| fill(&log, &format!("run-{run}"), 8));
+    let image = storage.to_bytes();
+    let all = seals(&image);
+    assert!(covered > 1 && all.len() > covered + 1, "{covered} of {}", all.len());
+    for (place, (number, _)) in all.iter().enumerate() {
+        let mut image = image.clone();
+        let lost = quarantine(&mut image, *number);
+        let storage = Arc::new(MemoryStorage::from_bytes(image));
+        for opened in 0..2 {
+            let log = options().open_storage(storage.clone()).unwrap();
+            if place < covered {
+                log.checkpoint().unwrap();
+                assert!(log.stats().unwrap().index_open);
+                assert!(log.run("run-15").is_ok());
+            } else {
+                assert_lost(log.checkpoint(), lost);
+            }
+            let kept = log.recovery_report().index;
+            assert_eq!(kept, runlog::IndexRecovery::Kept, "{lost}, opened {opened}");
+            log.close().unwrap();
+        }
+    }
+}
