@@ -327,13 +327,6 @@ pub enum Sized {
     Batch,
 }
 
-impl Error {
-    /// Whether it names a quarantined segment.
-    pub(crate) fn is_quarantine(&self) -> bool {
-        matches!(self, Self::Corrupt(found) if matches!(found.place, Place::Directory { .. }))
-    }
-}
-
 /// `None` if what was read is damaged. A failed read is no proof of damage and stays an error.
 pub(crate) fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     match read {

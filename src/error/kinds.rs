@@ -2,9 +2,14 @@
 
 use std::io;
 
-use crate::error::Error;
+use crate::error::{Error, Place};
 
 impl Error {
+    /// Whether it names a quarantined segment.
+    pub(crate) fn is_quarantine(&self) -> bool {
+        matches!(self, Self::Corrupt(found) if matches!(found.place, Place::Directory { .. }))
+    }
+
     /// Whether the operating system refused, for another reason than that space ran out.
     /// [`Error::io_kind`] tells which.
     pub fn is_io(&self) -> bool {
