@@ -63,7 +63,7 @@ impl Creation {
     pub(crate) fn begin_replacement(path: &Path) -> Result<Self> {
         let (directory, name) = split(path)?;
         let (file, temporary) = named_file(&directory, name)?;
-        Self::of(file, directory.join(name), directory, Some(temporary))
+        Self::of(file, path.to_path_buf(), directory, Some(temporary))
     }
 
     fn begin_with(path: &Path, unnamed: impl Fn(&Path) -> Option<File>) -> Result<Self> {

@@ -152,13 +152,12 @@ fn check_opening(
         }
     };
     let mut has_errors = false;
-    let mut state = store.states.iter().enumerate();
     let found = Found::of(&log, store);
-    let which = state.find(|(_, state)| is_right(&found, state).is_ok());
-    let Some((which, state)) = which else {
-        let last = store.states.last().expect("it has a state");
-        return Err(is_right(&found, last).unwrap_err());
+    let judged: Vec<_> = store.states.iter().map(|state| is_right(&found, state)).collect();
+    let Some(which) = judged.iter().position(Result::is_ok) else {
+        return Err(format!("as of no moment: {judged:#?}"));
     };
+    let state = &store.states[which];
     has_errors |= found.has_errors();
     for call in [log.compact().map(drop), log.reclaim(), log.checkpoint()] {
         if let Err(error) = call

@@ -114,7 +114,9 @@ pub(super) fn everything() -> Store {
     let gate = Gate::new(&disk);
     let log = options().create_storage(Arc::new(gate.clone())).unwrap();
     let (image, states, ever) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let store = Store { image, states, ever, runs: Vec::new(), keys: Vec::new() };
+    // Each state answers for what only a later one has.
+    let (runs, keys) = (vec!["young".to_owned()], vec!["unsynced".to_owned()]);
+    let store = Store { image, states, ever, runs, keys };
     let mut building = Building { log, store, level: Durability::Process };
     compacted(&mut building);
     sealed(&mut building);
