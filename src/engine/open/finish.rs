@@ -175,7 +175,7 @@ impl LogState {
 
     /// Step 2: takes over the segments up to the end of the log. It writes what counts above the
     /// floor again, and SEAL frames where they are missing, except in the segment where the log
-    /// goes on. Behind a SEAL frame it leaves only zeros, because erasing a run does not look there.
+    /// goes on. It leaves only zeros behind SEAL frames, because erasing a run does not look there.
     fn take_over(&mut self, log: &Log, found: Vec<Recovered>, goes_on: bool) -> Result<()> {
         let segments = found.iter().map(|found| &found.segment);
         let mut homes = Homes::new(&self.catalog, segments);

@@ -223,7 +223,7 @@ fn build(
     let mut freed = extents.free_within(extent_size, len);
     let may_move = freed.len() as u64;
     let keeps = setup.options.compaction.space == SpaceReturn::Keep;
-    // A backup that broke off leaves bytes in a copy, of which the superblock says that it is clean.
+    // A backup that broke off leaves bytes in a copy, which counts as clean.
     let is_copy = base.superblock.flags & FLAG_COPY != 0;
     if keeps && report.clean && !is_copy {
         freed.clear();

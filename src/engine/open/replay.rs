@@ -168,47 +168,8 @@ fn recover_segment(
     log: &mut RecoveredLog,
     report: &mut RecoveryReport,
 ) -> Recovered {
-    let mut frames: Vec<Lexed> = Vec::new();
-    let (mut end, mut seal) = (SEGMENT_HEADER_LEN, None);
-    for item in &items {
-        let at = segment.position(item.offset());
-        if floor.durable_only && at >= log.floor {
-            break;
-        }
-        let bytes = match item.frame() {
-            None => Bytes::BadHeader,
-            Some(lexed) => judge(&extent, lexed, &frames, at < log.floor),
-        };
-        match decide(bytes, at < log.floor) {
-            Action::Accept | Action::Report => {}
-            Action::End => break,
-            Action::Refuse => {
-                let damage = match item {
-                    Item::Frame(Lexed { payload: Err(damage), .. }) => *damage,
-                    _ => Damage::Missing,
-                };
-                log.refused.get_or_insert(Corruption::new(Place::Frame(at), damage));
-                break;
-            }
-        }
-        let Item::Frame(lexed) = item else { break };
-        if lexed.header.kind == FrameKind::Seal {
-            seal = Some(*lexed);
-            break;
-        }
-        frames.push(*lexed);
-        end = lexed.end();
-    }
-    // A batch in front of the floor is whole.
-    let is_open = |lexed: &mut Lexed| {
-        lexed.header.flags & FLAG_BATCH != 0
-            && segment.position(lexed.header.position.offset) >= log.floor
-    };
-    while seal.is_none()
-        && let Some(last) = frames.pop_if(is_open)
-    {
-        end = last.header.position.offset;
-    }
+    let (frames, seal) = frames_that_count(segment, (&extent, &items), floor, log);
+    let end = frames.last().map_or(SEGMENT_HEADER_LEN, Lexed::end);
     let replayed = replay(&extent, &frames, u32::MAX, &mut |_| None);
     report.damaged.extend(replayed.damaged);
     report.frames += frames.len() as u64;
@@ -243,6 +204,50 @@ fn recover_segment(
         kept: (start, extent),
         written,
     }
+}
+
+/// The frames of a segment that count, and its SEAL frame if that counts too.
+fn frames_that_count(
+    segment: &Segment,
+    (extent, items): (&[u8], &[Item]),
+    floor: Floor,
+    log: &mut RecoveredLog,
+) -> (Vec<Lexed>, Option<Lexed>) {
+    let mut frames: Vec<Lexed> = Vec::new();
+    for item in items {
+        let at = segment.position(item.offset());
+        if floor.durable_only && at >= log.floor {
+            break;
+        }
+        let bytes = match item.frame() {
+            None => Bytes::BadHeader,
+            Some(lexed) => judge(extent, lexed, &frames, at < log.floor),
+        };
+        match decide(bytes, at < log.floor) {
+            Action::Accept | Action::Report => {}
+            Action::End => break,
+            Action::Refuse => {
+                let damage = match item {
+                    Item::Frame(Lexed { payload: Err(damage), .. }) => *damage,
+                    _ => Damage::Missing,
+                };
+                log.refused.get_or_insert(Corruption::new(Place::Frame(at), damage));
+                break;
+            }
+        }
+        let Item::Frame(lexed) = item else { break };
+        if lexed.header.kind == FrameKind::Seal {
+            return (frames, Some(*lexed));
+        }
+        frames.push(*lexed);
+    }
+    // A batch in front of the floor is whole.
+    let is_open = |lexed: &mut Lexed| {
+        lexed.header.flags & FLAG_BATCH != 0
+            && segment.position(lexed.header.position.offset) >= log.floor
+    };
+    while frames.pop_if(is_open).is_some() {}
+    (frames, None)
 }
 
 /// What a frame is for the table. Below the floor, a damaged directory that can be built again

@@ -5,25 +5,22 @@ use std::sync::Arc;
 use crate::engine::reader::Replica;
 use crate::engine::state::scan::{InPiece, Piece, directory_in, frame_in_piece, lex};
 use crate::engine::state::segment::Segment;
-use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::FrameKind;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{Directory, FrameHeader, FrameKind};
-use crate::types::{ExtentNo, RunNo, Timestamp};
+use crate::types::ExtentNo;
 
 /// A segment as it is to be in the copy.
 pub(super) struct Copied {
     pub(super) segment: Arc<Segment>,
     /// The frames end here.
     pub(super) end: u32,
-    /// It is sealed, by a SEAL frame that is in the file or by one that is made for the copy.
+    /// It is sealed, by a SEAL frame that is in the file.
     pub(super) sealed: Option<SealedAt>,
     /// The manifest of the store has the SEAL record, so that no byte changes any more.
     pub(super) is_final: bool,
-    /// The SEAL frame for the copy, if the store has none.
-    made: Option<Vec<u8>>,
 }
 
 /// All segments of the log as of now; the one that takes frames is the last.
@@ -36,34 +33,14 @@ pub(super) fn segments(source: &Replica) -> Result<Vec<Copied>> {
     let recorded = recorded.into_iter().map(|segment| (segment, true));
     let unrecorded = unrecorded.into_iter().map(|segment| (segment, false));
     let mut wanted = Vec::new();
-    for (segment, is_recorded) in recorded.chain(unrecorded) {
+    for (segment, is_final) in recorded.chain(unrecorded) {
         let Some(at) = segment.sealed() else { continue };
-        let is_here = segment.is_sealed_here();
-        let made =
-            is_here.then(|| seal_for(&segment, at, segment.directory_bytes()?)).transpose()?;
-        let sealed = made.as_ref().map_or(at, |(_, digest)| SealedAt { digest: *digest, ..at });
-        let made = made.map(|(bytes, _)| bytes);
-        let is_final = is_recorded && !is_here;
-        wanted.push(Copied { segment, end: at.end, sealed: Some(sealed), is_final, made });
+        wanted.push(Copied { segment, end: at.end, sealed: Some(at), is_final });
     }
     if tail.extent() != ExtentNo(u32::MAX) && end > SEGMENT_HEADER_LEN {
-        wanted.push(Copied { segment: tail, end, sealed: None, is_final: false, made: None });
+        wanted.push(Copied { segment: tail, end, sealed: None, is_final: false });
     }
     Ok(wanted)
-}
-
-/// The SEAL frame of a segment that a crash left without one.
-fn seal_for(segment: &Segment, at: SealedAt, directory: &[u8]) -> Result<(Vec<u8>, u32)> {
-    let wrong = |damage| segment.damaged_directory(damage);
-    let last = Directory::new(directory).map_err(wrong)?.last_lsn();
-    let header = FrameHeader::new(FrameKind::Seal, RunNo(0), Timestamp(0));
-    let mut frame = PendingFrame::new(header, &[], directory);
-    frame.header.extra = at.end;
-    frame.header.position = segment.position(at.seal);
-    frame.header.lsn = last;
-    let mut bytes = Vec::new();
-    frame.encode(segment.frames(), &mut bytes);
-    Ok((bytes, frame.header.payload_crc))
 }
 
 impl Copied {
@@ -77,16 +54,15 @@ impl Copied {
     pub(super) fn read(&self, damaged: &mut Vec<Corruption>) -> Result<Vec<u8>> {
         let segment = &self.segment;
         let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
-        let seal = self.stored().map(|at| (at.seal as usize, segment.read_header(at.seal)));
+        let seal = self.sealed.map(|at| (at.seal as usize, segment.read_header(at.seal)));
         let end = match seal {
             None => self.end as usize,
             Some((at, Ok(header))) => at + header.frame_len(),
             Some((_, Err(Error::Corrupt(_)))) => whole,
             Some((_, Err(error))) => return Err(error),
         };
-        let mut bytes = segment.disk().read_padded(segment.file_offset(), end.min(whole))?;
+        let bytes = segment.disk().read_padded(segment.file_offset(), end.min(whole))?;
         self.check(&bytes, damaged);
-        bytes.extend_from_slice(self.made.as_deref().unwrap_or_default());
         Ok(bytes)
     }
 
@@ -109,14 +85,9 @@ impl Copied {
             };
             next = lexed.end();
         }
-        if let Some(at) = self.stored() {
+        if let Some(at) = self.sealed {
             damaged.extend(self.damage_of_directory(at, piece));
         }
-    }
-
-    /// The seal that is in the file.
-    fn stored(&self) -> Option<SealedAt> {
-        self.sealed.filter(|_| self.made.is_none())
     }
 
     /// Each of the frames that does not check.

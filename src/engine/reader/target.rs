@@ -164,7 +164,7 @@ impl Target {
 /// The same failure, as that of an earlier copy.
 fn as_copy(error: Error) -> Error {
     let damage = match error {
-        Error::Corrupt(damage) => damage,
+        Error::Damaged(damage) => damage,
         Error::Truncated { .. } => {
             Corruption::new(Place::Manifest { offset: MANIFEST_AT }, Damage::Truncated)
         }

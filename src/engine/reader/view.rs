@@ -22,7 +22,7 @@ use crate::format::map::superblock::{CHECKED_LEN, ManifestAt, Superblock};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
 use crate::index::Places;
-use crate::types::{ExtentNo, LogPosition, RunNo, SegmentId};
+use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// How often a view is built again because the writer was faster. Each time it has changed the
 /// manifest in between, of which it takes some milliseconds to do the least.
@@ -195,16 +195,11 @@ fn assemble(
     // What is retired says nothing, and nothing is kept for it.
     state.retired.clear();
     let mut next = SegmentId(1).max(state.catalog.through().map_or(SegmentId(1), behind));
-    let (goes_on, count) = (log.ends_clean(), log.segments.len());
-    for (number, found) in log.segments.into_iter().enumerate() {
+    // Bytes behind the last frame may be one that a writer is writing, so the log goes on there.
+    let is_open = log.segments.last().is_some_and(|last| last.sealed.is_none());
+    for found in log.segments {
         next = behind(found.segment.id());
-        take_in(&mut state, found, goes_on && number + 1 == count)?;
-    }
-    let mut is_open = goes_on;
-    if !is_open && let Some((segment, _)) = log.behind.into_iter().find(|(_, is_blank)| *is_blank) {
-        // The first that was set aside is where the log goes on.
-        state.begin(segment, SEGMENT_HEADER_LEN, TailWriter::Pwrite);
-        is_open = true;
+        take_in(&mut state, found)?;
     }
     if !is_open {
         // The log goes on in a segment that is not there yet.
@@ -220,8 +215,9 @@ fn behind(id: SegmentId) -> SegmentId {
     SegmentId(id.0.saturating_add(1))
 }
 
-/// Takes over what was found in an unsealed segment. The log goes on in the last one.
-fn take_in(state: &mut LogState, found: Recovered, is_last: bool) -> Result<()> {
+/// Takes over what was found in an unsealed segment. Only the last one has no SEAL frame, and stays
+/// open.
+fn take_in(state: &mut LogState, found: Recovered) -> Result<()> {
     let catalog = Arc::clone(&state.catalog);
     let runs = found.builder.runs().iter().map(|built| built.entry.run_no);
     state.remember(found.segment.id(), &found.builder, runs, &mut |run_no, begins| {
@@ -232,17 +228,8 @@ fn take_in(state: &mut LogState, found: Recovered, is_last: bool) -> Result<()> 
     })?;
     state.begin(Arc::clone(&found.segment), found.end, TailWriter::Pwrite);
     (state.tail.offset, state.tail.builder) = (found.end, found.builder);
-    match found.sealed {
-        None if is_last => return Ok(()),
-        Some(at) => found.segment.seal(at),
-        None => {
-            let has_evictions = state.tail.builder.evictions().next().is_some();
-            let (end, seal, next_run_no) = (found.end, found.end, RunNo(0));
-            let at = SealedAt { end, seal, digest: 0, has_evictions, next_run_no };
-            let directory = state.tail.builder.encode(state.next_run_no);
-            found.segment.seal_here(at, directory);
-        }
-    }
+    let Some(at) = found.sealed else { return Ok(()) };
+    found.segment.seal(at);
     // Now, as for those that the manifest knows.
     found.segment.directory()?;
     state.take_sealed(found.segment);

@@ -179,22 +179,6 @@ impl Segment {
         let _ = self.sealed.set(at);
     }
 
-    /// The segment ends at `at` for this process alone, with a directory that is in no file.
-    pub(crate) fn seal_here(&self, at: SealedAt, directory: Vec<u8>) {
-        let _ = (self.directory.set(Ok(DirectoryBytes::Copy(directory))), self.sealed.set(at));
-    }
-
-    /// Whether no file has its SEAL frame.
-    pub(crate) fn is_sealed_here(&self) -> bool {
-        self.sealed().is_some_and(|at| at.seal == at.end && at.digest == 0)
-    }
-
-    /// The bytes of the directory.
-    pub(crate) fn directory_bytes(&self) -> Result<&[u8]> {
-        self.directory()?;
-        Ok(self.kept_directory().map(|kept| self.bytes_of(kept)).unwrap_or_default())
-    }
-
     /// Whether the directory was read.
     pub(crate) fn has_directory(&self) -> bool {
         self.directory.get().is_some()

@@ -60,10 +60,6 @@ pub(crate) fn verify_replica(replica: &Arc<Replica>) -> Result<VerifyReport> {
         }
         verify_segment_header(segment, &mut found)?;
         found.add(match segment.sealed() {
-            // One that ends in this process alone, since its writer crashed.
-            Some(at) if at.digest == 0 && at.seal == at.end => {
-                check_tail(segment, at.end, &name_of, &mut large)
-            }
             Some(_) => check_sealed(segment, &name_of, &mut large),
             None => check_tail(segment, end, &name_of, &mut large),
         })?;

@@ -15,7 +15,7 @@ use runlog::{
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 use tempfile::TempDir;
 
-use crate::backup::interrupted_copies::{boot, reader};
+use crate::backup::interrupted_copies::reader;
 use crate::readers::replicas::{Shared, options, payload, writes};
 
 /// All that can be asked of a store, in a form to compare.
@@ -299,17 +299,17 @@ fn a_copy_follows_a_store_that_lost_power_and_went_on() {
     for (case, instead) in [vec![b'c'; 300], vec![b'c'; 100], vec![b'c'; 900]].iter().enumerate() {
         for more in [0, 1, 400] {
             let disk = Arc::new(SimDisk::new());
-            let log = small().environment(boot(1)).create_storage(disk.clone()).unwrap();
+            let log = small().create_storage(disk.clone()).unwrap();
             let run = log.start_run("agent", "run", ()).unwrap();
             run.append(b"a").unwrap();
             log.sync().unwrap();
             run.append(&[b'b'; 300]).unwrap();
             let copy = Arc::new(MemoryStorage::new());
-            let _ = reader(disk.clone(), 1).backup_to_storage(copy.clone()).unwrap();
+            let _ = reader(disk.clone()).backup_to_storage(copy.clone()).unwrap();
             let left = disk.crash(Survivors::Nothing, 1);
             drop((run, log));
             let disk = Arc::new(SimDisk::from_image(left));
-            let log = small().environment(boot(2)).open_storage(disk.clone()).unwrap();
+            let log = small().open_storage(disk.clone()).unwrap();
             assert_eq!(log.run("run").unwrap().records, 1, "the second one is lost");
             let run = log.writer("run").unwrap();
             run.append(instead).unwrap();
@@ -317,7 +317,7 @@ fn a_copy_follows_a_store_that_lost_power_and_went_on() {
                 run.append(&[b'd'; 200]).unwrap();
             }
             // Broken off at each call, the copy is whole.
-            let source = reader(disk.clone(), 2);
+            let source = reader(disk.clone());
             for calls in 0.. {
                 let left = AtomicU64::new(calls);
                 let failing = Arc::new(Failing { storage: clone_of(&*copy), left });
@@ -332,7 +332,7 @@ fn a_copy_follows_a_store_that_lost_power_and_went_on() {
                 }
             }
             for _ in 0..2 {
-                let source = reader(disk.clone(), 2);
+                let source = reader(disk.clone());
                 let _ = source.backup_to_storage(copy.clone()).unwrap();
                 let reading = ReaderOptions::new().open_storage(copy.clone()).unwrap();
                 let what = format!("case {case}, {more} more");
@@ -345,7 +345,7 @@ fn a_copy_follows_a_store_that_lost_power_and_went_on() {
             drop(run);
             log.close().unwrap();
             // Closed, too.
-            let source = reader(disk, 2);
+            let source = reader(disk);
             let _ = source.backup_to_storage(copy.clone()).unwrap();
             let reading = ReaderOptions::new().open_storage(copy).unwrap();
             assert!(all(&reading) == all(&source));

@@ -4,7 +4,6 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use runlog::env::Environment;
 use runlog::storage::Storage;
 use runlog::{
     Compaction, Durability, Error, Metadata, Outcome, ReadLog, Reader, ReaderOptions, RunLog,
@@ -23,17 +22,13 @@ fn on(image: Vec<u8>) -> Arc<SimDisk> {
     Arc::new(SimDisk::untracked(image))
 }
 
-pub(crate) fn boot(_: u8) -> Environment {
-    Environment::system()
+pub(crate) fn reader(storage: Arc<dyn Storage>) -> Reader {
+    ReaderOptions::new().open_storage(storage).unwrap()
 }
 
-pub(crate) fn reader(storage: Arc<dyn Storage>, id: u8) -> Reader {
-    ReaderOptions::new().environment(boot(id)).open_storage(storage).unwrap()
-}
-
-/// A reader of the store in the boot 1.
+/// A reader of the store.
 fn source(disk: &SimDisk, durable_only: bool) -> Reader {
-    let options = ReaderOptions::new().environment(boot(1)).durable_only(durable_only);
+    let options = ReaderOptions::new().durable_only(durable_only);
     options.open_storage(Arc::new(disk.clone())).unwrap()
 }
 
