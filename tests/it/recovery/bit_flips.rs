@@ -5,7 +5,7 @@
 //! are as before. A flip in the frame of a record affects only that record, and is reported with
 //! its place or its name. No flip causes a panic or a wrong answer.
 //!
-//! `RUNLOG_FLIP_STRIDE=1` flips every bit; a plain `cargo test` takes one bit in 997.
+//! A plain `cargo test` takes one bit in 997, and CI one in 397.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,9 +15,8 @@ use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_HEADER_LEN, decod
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, MANIFEST_AT};
 use runlog::{Compression, Corruption, Error, LogPosition, Place, ReadLog, RunNo, RunQuery};
-use runlog_sim::SimDisk;
+use runlog_sim::{SimDisk, settings};
 
-use crate::support::campaign::variable;
 use crate::support::cuts::open;
 use crate::support::world::{EXTENT, Machine, World};
 
@@ -105,7 +104,7 @@ fn flip_all(seed: u64, index: bool) {
 }
 
 fn stride() -> usize {
-    usize::try_from(variable("RUNLOG_FLIP_STRIDE", 997)).unwrap()
+    usize::try_from(settings::stride(997, 397)).unwrap()
 }
 
 /// Flips each of these bits, one at a time.
