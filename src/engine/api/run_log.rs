@@ -63,7 +63,11 @@ impl RunLog {
         } else if engine.log.setup.options.background {
             Some(Threads::start(&engine)?)
         } else {
-            engine.checkpoints.checkpoint()?;
+            match engine.checkpoints.checkpoint() {
+                // A quarantined segment stops the index, and no opening.
+                Err(Error::Corrupt(_)) => {}
+                done => done?,
+            }
             // Opening moves nothing: a later deletion, or a checkpoint that finds much, asks again.
             engine.log.due.forget(Wanted::MOVES);
             engine.log.due.after_change();

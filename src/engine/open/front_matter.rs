@@ -200,8 +200,10 @@ fn read_current(disk: &Disk, base: &mut Base) -> Result<AreaContents> {
         Some(view) => Cow::Borrowed(&**view),
         None => Cow::Owned(disk.read_padded(offset, len)?),
     };
-    let end_of =
-        |records: u64| AREA_HEADER_LEN + usize::try_from(records).unwrap_or(0) * RECORD_LEN;
+    let end_of = |records: u64| {
+        AREA_HEADER_LEN
+            .saturating_add(usize::try_from(records).unwrap_or(0).saturating_mul(RECORD_LEN))
+    };
     let mut contents = read_area(&bytes, base.uuid, generation).map_err(damaged)?;
     // A power cut may keep the record of an extent and lose the length of the file.
     let is_behind = |change: &Change| match *change {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runlog::env::Environment;
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery,
     RunStatus, RunSummary, Timestamp,
@@ -179,78 +179,6 @@ fn check_query(log: &RunLog, runs: &[RunSummary], random: &mut SplitMix64) {
     };
     let page = log.list_runs(&query.clone().limit(usize::MAX).after(Cursor::from(after)));
     assert_eq!(names(&page.unwrap().runs), behind);
-}
-
-#[test]
-fn queries_agree_about_runs_of_which_the_beginning_is_lost() {
-    const EXTENT: u64 = 64 << 10;
-    for seed in 0..12 {
-        let mut random = SplitMix64::new(seed);
-        let clock = SimClock::new(Timestamp(1_000));
-        let environment = Environment::system().clock(Arc::new(clock.clone()));
-        let options = || {
-            let options = Options::new().extent_size(EXTENT).background(false);
-            options.index(seed % 3 != 0).environment(environment.clone())
-        };
-        let storage = Arc::new(MemoryStorage::new());
-        let mut log = options().create_storage(storage.clone()).unwrap();
-        let process = |at: i64| NewRecord::new(&[1; 700]).at(Timestamp(at));
-        let count = 160;
-        let append = |log: &RunLog, random: &mut SplitMix64, number: u64| {
-            let at = 900 + i64::try_from(random.below(400)).unwrap();
-            let (agent, run) = (format!("a{}", number % 4), format!("r{number}"));
-            let record = process(at).durability(Durability::Process);
-            match log.append_to(&agent, &run, &record, Allow::nothing()) {
-                Ok(_) | Err(Error::RunEnded { .. } | Error::RunNotFound { .. }) => {}
-                Err(error) => panic!("{error}"),
-            }
-        };
-        for number in 0..count {
-            clock.advance(i64::try_from(random.below(5)).unwrap());
-            let (agent, run) = (format!("a{}", number % 4), format!("r{number}"));
-            let metadata = Metadata::new(b"m").durability(Durability::Process);
-            log.start_run(&agent, &run, metadata).unwrap();
-            for _ in 0..3 {
-                let number = random.below(number + 1);
-                append(&log, &mut random, number);
-            }
-        }
-        log.checkpoint().unwrap();
-        log.close().unwrap();
-        storage.write_at(EXTENT, &vec![0; EXTENT as usize]).unwrap();
-        log = options().open_storage(storage.clone()).unwrap();
-        for round in 0..8 {
-            let runs = all(&log);
-            for _ in 0..25 {
-                check_query(&log, &runs, &mut random);
-            }
-            for _ in 0..20 {
-                let number = random.below(count);
-                append(&log, &mut random, number);
-            }
-            if random.below(2) == 0 {
-                for _ in 0..10 {
-                    let run = &runs[random.index(runs.len())];
-                    let outcome = ENDED[random.index(ENDED.len())];
-                    let outcome = Outcome::new(outcome).durability(Durability::Process);
-                    let _ = log.end_run(
-                        run.agent.as_str(),
-                        run.run.as_str(),
-                        &outcome,
-                        Allow::nothing(),
-                    );
-                }
-            }
-            match round % 4 {
-                0 | 2 => {}
-                1 => log.checkpoint().unwrap(),
-                _ => {
-                    log.close().unwrap();
-                    log = options().open_storage(storage.clone()).unwrap();
-                }
-            }
-        }
-    }
 }
 
 /// Thousands of runs that completed, and among them, all over the time and of one agent, three each

@@ -73,7 +73,10 @@ fn the_code_map_names_every_source_file() {
 fn each_module_that_the_page_of_promises_names_is_there() {
     let page = include_str!("../../../docs/RELIABILITY.md");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let named = page.split('`').filter(|text| text.contains("::") && !text.contains([' ', '.']));
+    let named = page.split('`').filter(|text| {
+        text.contains("::")
+            && !text.contains(|letter: char| !letter.is_ascii_lowercase() && !"_:".contains(letter))
+    });
     let mut count = 0;
     for name in named {
         let path = folder.join(name.replace("::", "/")).with_extension("rs");

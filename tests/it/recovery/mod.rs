@@ -1,6 +1,5 @@
 //! What an opening does with what a crash, or one fault of the medium, left.
 
-pub(crate) mod bit_flips;
 pub(crate) mod damaged_blocks;
 pub(crate) mod damaged_ranges;
 pub(crate) mod every_byte;

@@ -312,7 +312,8 @@ fn a_quarantined_segment_stops_a_checkpoint_and_leaves_the_index() {
         let lost = quarantine(&mut image, *number);
         let storage = Arc::new(MemoryStorage::from_bytes(image));
         for opened in 0..2 {
-            let log = options().open_storage(storage.clone()).unwrap();
+            let log = options().open_storage(storage.clone());
+            let log = log.unwrap_or_else(|error| panic!("{lost}, opened {opened}: {error}"));
             match log.checkpoint() {
                 Ok(()) => assert!(log.stats().unwrap().index_open),
                 Err(error) => {
