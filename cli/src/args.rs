@@ -1,17 +1,16 @@
 //! The command line, as clap reads it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use runlog::{Compression, RunRef, RunStatus, Timestamp};
 
 use crate::adopt::AdoptArgs;
-use crate::amount::{parse_age, parse_size};
 use crate::backup::BackupArgs;
 use crate::doctor::DoctorArgs;
 use crate::du::DuArgs;
 use crate::export::ExportArgs;
+use crate::gc::GcArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
@@ -459,33 +458,6 @@ impl Status {
             Self::Interrupted => RunStatus::Interrupted,
         }
     }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct GcArgs {
-    /// Only show what would be evicted.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
-    /// Keep the newest N ended runs of each agent.
-    #[arg(long, value_name = "N")]
-    pub(crate) keep: Option<u64>,
-
-    /// Evict runs that ended longer ago than AGE.
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
-    pub(crate) max_age: Option<Duration>,
-
-    /// Keep at most SIZE; the runs that ended first are evicted first.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(crate) max_bytes: Option<u64>,
-
-    /// Only the runs of this agent; may be repeated.
-    #[arg(long = "agent", value_name = "AGENT")]
-    pub(crate) agents: Vec<String>,
-
-    /// Keep the newest ended run of each agent, whatever the limits say.
-    #[arg(long)]
-    pub(crate) protect_newest: bool,
 }
 
 #[derive(Debug, clap::Args)]

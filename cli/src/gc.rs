@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 
 use runlog::{
     AgentId, GcPlan, HeldRun, PlannedEviction, ProtectedRun, Protection, ReadLog, Retention,
@@ -14,8 +15,7 @@ use runlog::{
 };
 use serde::Serialize;
 
-use crate::amount::{age, exact_size};
-use crate::args::GcArgs;
+use crate::amount::{age, exact_size, parse_age, parse_size};
 use crate::escape::cut;
 use crate::failure::{Exit, Failure};
 use crate::message::damaged;
@@ -25,6 +25,34 @@ use crate::table::{self, Cell, Column};
 
 /// How many characters of the reason of a hold are shown in a table.
 const CUT: usize = 80;
+
+/// Which runs `gc` evicts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GcArgs {
+    /// Only show what would be evicted.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Keep the newest N ended runs of each agent.
+    #[arg(long, value_name = "N")]
+    keep: Option<u64>,
+
+    /// Evict runs that ended longer ago than AGE.
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    max_age: Option<Duration>,
+
+    /// Keep at most SIZE; the runs that ended first are evicted first.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_bytes: Option<u64>,
+
+    /// Only the runs of this agent; may be repeated.
+    #[arg(long = "agent", value_name = "AGENT")]
+    agents: Vec<String>,
+
+    /// Keep the newest ended run of each agent, whatever the limits say.
+    #[arg(long)]
+    protect_newest: bool,
+}
 
 /// One run, or at the end the sum.
 #[derive(Serialize)]

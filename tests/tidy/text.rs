@@ -33,7 +33,7 @@ const TOUCHES: [(&str, &[&str]); 3] = [
             "src/engine/background.rs",
             "src/engine/open/mod.rs",
             "src/engine/reader/directories.rs",
-            "src/engine/setup/due.rs",
+            "src/engine/setup/locks.rs",
             "stores/src/worker.rs",
         ],
     ),

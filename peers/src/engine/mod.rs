@@ -186,8 +186,9 @@ pub(crate) trait Engine: Send + Sync {
     /// Does what the engine offers for reorganizing its data, if anything.
     fn compact(&mut self);
 
-    /// Deletes these runs, which are all but the newest `kept` of each agent, with their records, in
-    /// the fastest way. They have the smallest numbers. Nothing of an engine that no such row takes.
+    /// Deletes these runs, which are all but the newest `kept` of each agent, with their records,
+    /// in the fastest way. They have the smallest numbers. An engine without such a row does not
+    /// implement this.
     fn retain(&mut self, _gone: &[Run], _kept: u64) {}
 
     /// Compresses ended runs if that is an option that is off by default; returns whether it is.

@@ -46,11 +46,11 @@ impl Row for Gc {
 
     fn what(&self) -> String {
         format!(
-            "Milliseconds to delete all runs but the newest {} of each of {AGENTS} agents, and until \
-             the space is given back. Runs of {RECORDS} records of {RECORD_LEN} B. runlog applies \
-             a policy, and gives space back by itself; the others know what to delete, do it in one \
-             transaction (fjall in batches of runs), and then reorganize their data, except LMDB, which cannot. JSONL has a \
-             file for each run, and is left out.",
+            "Milliseconds to delete all runs but the newest {} of each of {AGENTS} agents, and \
+             until the space is given back. Runs of {RECORDS} records of {RECORD_LEN} B. runlog \
+             applies a policy, and gives space back by itself; the others know what to delete, do \
+             it in one transaction (fjall in batches of runs), and then reorganize their data, \
+             except LMDB, which cannot. JSONL has a file for each run, and is left out.",
             self.kept()
         )
     }

@@ -175,7 +175,7 @@ impl Target {
         let gone = self.earlier.iter().filter(|(key, _)| !kept.contains(*key));
         let mut changes: Vec<Change> =
             gone.map(|(_, has)| Change::Free { extent: has.extent }).collect();
-        report.damaged = source.report().damaged.clone();
+        report.damaged.clone_from(&source.report().damaged);
         for one in wanted {
             let Some(has) = self.copied.remove(&one.key()) else { continue };
             let (extent, segment) = (has.extent, one.segment.id());

@@ -129,7 +129,8 @@ impl Target {
     /// Writes what is in front of the extents again: a sync of an earlier backup may have failed
     /// (O19), also that of the first one, which wrote all of it.
     fn write_front_again(&mut self, base: &Base) -> Result<()> {
-        self.disk.write_again(0..EXTENTS_AT)?;
+        let front = usize::try_from(EXTENTS_AT).unwrap_or(usize::MAX);
+        self.disk.write(0, &self.disk.read_padded(0, front)?)?;
         self.allocator.write_again(&base.uncounted)?;
         if base.is_ahead {
             self.allocator.write_superblock(|_| ())?;

@@ -124,19 +124,19 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
     store.write_runs()?;
     store.write_receipts()?;
     // After the last read, because a page may fail at the second read.
-    let lost = scan.lost_bytes(&located);
+    let bytes = scan.lost_bytes(&located);
     if !located.has_manifest {
         report.caveats.push(Caveat::NoManifest);
     }
-    if scan.lost_evictions || !lost.is_empty() {
+    if scan.lost_evictions || !bytes.is_empty() {
         report.caveats.push(Caveat::Deletions);
     }
     if scan.left_out > 0 {
         report.caveats.push(Caveat::Unfinished { frames: scan.left_out });
     }
-    let lost = lost.into_iter();
-    let lost = lost.map(|at| Missing::Bytes { offset: at.start, len: at.end - at.start });
-    report.missing.extend(lost);
+    let bytes = bytes.into_iter();
+    let bytes = bytes.map(|at| Missing::Bytes { offset: at.start, len: at.end - at.start });
+    report.missing.extend(bytes);
     log.close()?;
     Ok(report)
 }

@@ -25,6 +25,8 @@ const RECEIPTS_LEN: usize = 16 << 10;
 const NAMELESS: &str = "salvaged";
 
 type Name = (AgentId, RunId);
+/// The order and time of a START; `None` if no caller started the run.
+type Begin = Option<(Lsn, Timestamp)>;
 
 /// A new store that is being filled.
 pub(crate) struct NewStore<'s> {
@@ -38,8 +40,7 @@ pub(crate) struct NewStore<'s> {
 struct Writing<'s> {
     log: &'s RunLog,
     name: &'s Name,
-    /// The order and time of its START; `None` if no caller started it.
-    start: Option<(Lsn, Timestamp)>,
+    start: Begin,
     metadata: (ContentType, Vec<u8>),
     outcome: Option<Outcome>,
     writer: Option<RunWriter>,
@@ -99,7 +100,10 @@ impl NewStore<'_> {
         for version in versions {
             let mut value = None;
             for at in version.records.iter().rev() {
-                let mut keep = |record| Ok(value = Some(record));
+                let mut keep = |record| {
+                    value = Some(record);
+                    Ok(())
+                };
                 self.located.each_record(version, at, Seq(0), &mut keep)?;
                 if let Some(value) = &value {
                     let record = new_record(value);
@@ -152,7 +156,7 @@ impl NewStore<'_> {
         &mut self,
         (agent, run): &Name,
         found: &Run,
-    ) -> Result<(Option<(Lsn, Timestamp)>, (ContentType, Vec<u8>))> {
+    ) -> Result<(Begin, (ContentType, Vec<u8>))> {
         let lost = (ContentType::BYTES, Vec::new());
         if found.start.is_none() && found.is_created {
             return Ok((None, lost));

@@ -143,8 +143,8 @@ impl Located {
         Ok((payload.len() == whole).then_some(payload))
     }
 
-    /// Appends the bytes of the first copy of a chunk that can be read, up to `whole` bytes. Returns
-    /// whether there is one.
+    /// Appends the bytes of the first copy of a chunk that can be read, up to `whole` bytes.
+    /// Returns whether there is one.
     fn append_chunk<'c>(
         &self,
         copies: impl Iterator<Item = &'c ChunkAt>,

@@ -46,8 +46,11 @@ impl SkipUnreadable {
 
     fn read_page(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         let is_known = self.unread.lock().pages.contains(&(at / PAGE));
-        let read = if is_known { Ok(buf.fill(0)) } else { self.inner.read_at(at, buf) };
-        read.or_else(|error| {
+        if is_known {
+            buf.fill(0);
+            return Ok(());
+        }
+        self.inner.read_at(at, buf).or_else(|error| {
             if !is_of_medium(&error) {
                 return Err(error);
             }

@@ -12,7 +12,6 @@
 
 pub(crate) mod pieces;
 
-use core::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -21,9 +20,6 @@ use parking_lot::Mutex;
 use self::pieces::{Piece, Pieces};
 use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
-
-/// How many bytes [`Disk::write_again`] copies at a time.
-const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// How many calls the storage got since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,15 +174,6 @@ impl Disk {
             }
         });
         Some(piece)
-    }
-
-    /// Overwrites the range with its contents, so that the next sync stores it in any case.
-    pub(crate) fn write_again(&self, range: Range<u64>) -> Result<()> {
-        for at in range.clone().step_by(COPIED_AT_ONCE) {
-            let len = (range.end - at).min(COPIED_AT_ONCE as u64);
-            self.write(at, &self.read_padded(at, usize::try_from(len).unwrap_or(COPIED_AT_ONCE))?)?;
-        }
-        Ok(())
     }
 
     /// Where the data of the range ends, as far as is known without reading: zeros follow.

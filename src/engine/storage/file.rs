@@ -22,7 +22,6 @@ use rustix::fs::OFlags;
 use super::{Region, Storage, TailWindow, ZEROS};
 use crate::engine::storage::handle::Handle;
 use crate::engine::storage::holes;
-use crate::engine::storage::leftover;
 use crate::engine::storage::lock::{self, WriterLock};
 use crate::engine::storage::mmap_append::TailMaps;
 use crate::engine::storage::mmap_read::Windows;
@@ -107,7 +106,7 @@ impl FileStorage {
     /// How many views of this file the program still holds although it closed the store.
     pub(crate) fn live_views(&self) -> usize {
         let found = self.handle().and_then(|handle| handle.file.metadata());
-        found.map_or(0, |found| leftover::live_views((found.dev(), found.ino())))
+        found.map_or(0, |found| lock::live_views((found.dev(), found.ino())))
     }
 
     /// Whether `path` names this file.
@@ -300,7 +299,7 @@ impl Storage for FileStorage {
         let left = self.windows.close();
         let found = handle.file.metadata().map(|found| (found.dev(), found.ino()));
         drop(handle);
-        found.map_or(0, |file| leftover::note(file, left))
+        found.map_or(0, |file| lock::note_views(file, left))
     }
 }
 

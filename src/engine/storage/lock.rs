@@ -4,11 +4,17 @@
 //!   refused too, and dropping that second handle releases nothing.
 //! - It ends with the process, however that ends.
 //! - A forked child shares the lock with its parent, and never releases it.
+//! - While the program holds views of a file that it has closed, the last view releases the lock.
+//!   Until then an attempt to open the file fails, and says why.
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::sync::Weak;
+
+use parking_lot::Mutex;
 
 use crate::engine::storage::fork;
+use crate::engine::storage::mmap_read::Window;
 
 /// The writer lock of one open file, held until this is dropped.
 #[derive(Debug)]
@@ -54,4 +60,23 @@ impl Drop for WriterLock {
             let _ = self.file.unlock();
         }
     }
+}
+
+/// The device and the inode of a file.
+type FileId = (u64, u64);
+
+/// The windows that live of files that were closed.
+static LEFTOVER: Mutex<Vec<(FileId, Weak<Window>)>> = Mutex::new(Vec::new());
+
+/// Notes the windows of a file that was closed; returns how many views of the file live.
+pub(super) fn note_views(file: FileId, windows: Vec<Weak<Window>>) -> usize {
+    LEFTOVER.lock().extend(windows.into_iter().map(|window| (file, window)));
+    live_views(file)
+}
+
+/// How many views live of a file that was closed.
+pub(super) fn live_views(file: FileId) -> usize {
+    let mut leftover = LEFTOVER.lock();
+    leftover.retain(|(_, window)| window.strong_count() > 0);
+    leftover.iter().filter(|one| one.0 == file).map(|(_, window)| window.strong_count()).sum()
 }

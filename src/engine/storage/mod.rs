@@ -22,7 +22,6 @@ pub(crate) mod file;
 pub(crate) mod fork;
 mod handle;
 pub(crate) mod holes;
-mod leftover;
 mod lock;
 mod memory;
 mod mmap_append;

@@ -12,7 +12,8 @@
 //! after it was due it was done. The second one has in it how long the writer's thread waited for a
 //! processor that the readers had, so it depends on how many there are.
 //!
-//! It needs the machine for itself, so CI runs it alone: `cargo test --test it -- --ignored load::`.
+//! It needs the machine for itself, so CI runs it alone:
+//! `cargo test --test it -- --ignored load::`.
 
 mod reading;
 mod script;

@@ -1,7 +1,8 @@
 //! Each byte of a store with everything in it, flipped, and each sector of it, zeroed.
 //!
 //! The store has each structure and each kind of frame: sealed segments of the log and outputs of
-//! compactions, compressed and not, an index, and an unsealed tail that a kill left. For each fault:
+//! compactions, compressed and not, an index, and an unsealed tail that a kill left. For each
+//! fault:
 //!
 //! - Opening refuses and changes no byte, or each answer is right, or is an error that names the
 //!   place. Only damage of what is not an item may refuse.

@@ -170,7 +170,7 @@ impl Log {
         };
         if matches!(of, ChunksOf::Document) && planned.is_longer(rows.limit) {
             let mut state = self.reader.open()?;
-            planned.run_no = Self::new_version(&mut state, planned, rows.now)?;
+            planned.run_no = Self::new_version(&mut state, planned, rows.now);
             planned.pending = true;
             if let Some(version) = state.active.get_mut(planned.run_no) {
                 version.pending = true;
@@ -181,13 +181,13 @@ impl Log {
     }
 
     /// Takes a number for a new version and puts the version into memory.
-    fn new_version(state: &mut LogState, planned: &Planned<'_>, now: Timestamp) -> Result<RunNo> {
+    fn new_version(state: &mut LogState, planned: &Planned<'_>, now: Timestamp) -> RunNo {
         let run_no = state.take_run_no();
         let at = planned.record().and_then(|record| record.time()).unwrap_or(now);
         let mut new = ActiveRun::new(run_no, planned.space.clone(), planned.id.clone(), at);
         new.document = true;
         state.active.insert(new);
-        Ok(run_no)
+        run_no
     }
 
     /// Refuses the batch unless all conditions hold and all runs exist. Returns the current
@@ -239,17 +239,14 @@ impl Log {
         let suspects: Vec<_> = stored.into_iter().chain(fresh).collect();
         let mut fresh = Vec::new();
         let puts = planned.iter_mut().zip(&mut versions);
-        let mut puts = puts.filter(|(write, _)| matches!(write.write, Write::Put { .. }));
-        let numbered = puts.try_for_each(|(write, version)| {
+        for (write, version) in puts.filter(|(write, _)| matches!(write.write, Write::Put { .. })) {
             if write.run_no == RunNo(0) {
-                write.run_no = Self::new_version(state, write, now)?;
+                write.run_no = Self::new_version(state, write, now);
                 fresh.push(write.run_no);
             }
             *version = Some(Version(write.run_no.0));
-            Ok(())
-        });
-        let placed =
-            numbered.and_then(|()| self.place_writes(state, batch, planned, &evicted, now));
+        }
+        let placed = self.place_writes(state, batch, planned, &evicted, now);
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
                 state.active.remove(run_no);

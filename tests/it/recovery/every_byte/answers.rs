@@ -128,8 +128,8 @@ pub(super) fn is_right(found: &Found, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a salvaged store: it has each payload of the last state except those that were `lost`, and
-/// none that was never written.
+/// Checks a salvaged store: it has each payload of the last state except those that were `lost`,
+/// and none that was never written.
 pub(super) fn check_salvaged(
     log: &impl ReadLog,
     store: &Store,
