@@ -123,19 +123,52 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The variables of the environment that a text names.
+fn variables(text: &str) -> BTreeSet<String> {
+    let pattern = Regex::new("RUNLOG_[A-Z][A-Z_]*[A-Z]").expect("a pattern");
+    pattern.find_iter(text).map(|found| found.as_str().to_owned()).collect()
+}
+
+/// The variables of the whole project: the command has the first one, the tests those up to
+/// `RUNLOG_TEST_TRACES`, and the benchmarks the others.
+const VARIABLES: [&str; 10] = [
+    "RUNLOG_STORE",
+    "RUNLOG_SCALE",
+    "RUNLOG_SEED",
+    "RUNLOG_REPLAY",
+    "RUNLOG_CHILD",
+    "RUNLOG_BLESS",
+    "RUNLOG_PYTHON",
+    "RUNLOG_TEST_TRACES",
+    "RUNLOG_BENCH_DIR",
+    "RUNLOG_BENCH_RUNS",
+];
+
+#[test]
+fn the_project_has_no_other_variables_than_these_ten() {
+    let (mut files, mut found) = (Vec::new(), BTreeSet::new());
+    sources(&project("."), &mut files);
+    for folder in [".ci", "docs"] {
+        let entries = fs::read_dir(project(folder)).expect("a folder");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        files.extend(paths.filter(|path| path.is_file()));
+    }
+    for file in &files {
+        found.extend(variables(&fs::read_to_string(file).expect("a file")));
+    }
+    let expected: BTreeSet<String> = VARIABLES.map(str::to_owned).into();
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn every_variable_of_the_command_is_listed_and_every_listed_one_is_read() {
-    let pattern = Regex::new("RUNLOG_[A-Z][A-Z_]*[A-Z]").expect("a pattern");
-    let names = |text: &str| -> BTreeSet<String> {
-        pattern.find_iter(text).map(|found| found.as_str().to_owned()).collect()
-    };
     let page = fs::read_to_string(project("docs/CLI.md")).expect("the page");
     let section = page.split("\n## Variables\n").nth(1).expect("a section");
-    let listed = names(section.split("\n## ").next().unwrap_or_default());
+    let listed = variables(section.split("\n## ").next().unwrap_or_default());
     let (mut files, mut read) = (Vec::new(), BTreeSet::new());
     sources(&project("cli/src"), &mut files);
     for file in &files {
-        read.extend(names(&fs::read_to_string(file).expect("a file")));
+        read.extend(variables(&fs::read_to_string(file).expect("a file")));
     }
     let unlisted: Vec<_> = read.difference(&listed).collect();
     let unread: Vec<_> = listed.difference(&read).collect();

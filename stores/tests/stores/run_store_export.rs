@@ -122,11 +122,9 @@ fn an_export_that_was_killed_within_a_file_goes_on_when_it_is_repeated() {
 #[test]
 fn on_a_full_disk_an_export_ends_with_whole_files_and_goes_on_once_there_is_space() {
     let folder = tempfile::tempdir().unwrap();
-    let (namespace, mount) = (
-        ["unshare", "--map-root-user", "--mount", "sh"],
-        "mount -t tmpfs -o size=260k none \"$RUNLOG_EXPORT_TO\"",
-    );
-    if !in_shell(&namespace, mount, "full", folder.path()).status.success() {
+    let namespace = ["unshare", "--map-root-user", "--mount", "sh"];
+    let mount = format!("mount -t tmpfs -o size=260k none '{}'", folder.path().display());
+    if !in_shell(&namespace, &mount, "full", folder.path()).status.success() {
         println!("passed over: no tmpfs can be mounted in a namespace of its own");
         return;
     }

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, Thread};
 
-use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::{Options, RunLog};
 use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors, settings};
@@ -82,12 +81,9 @@ pub(crate) fn recording() -> (SimDisk, RunLog) {
 }
 
 /// Opens what a crash leaves.
-pub(crate) fn open_after(crash: Crash, image: Vec<u8>) -> (SimDisk, RunLog) {
-    // Without a boot id, the crash counts as a power cut.
-    let environment = Environment::system();
-    if crash != Crash::Kill {}
+pub(crate) fn open_after(image: Vec<u8>) -> (SimDisk, RunLog) {
     let disk = SimDisk::from_image(image);
-    let log = options().environment(environment).open_storage(Arc::new(disk.clone())).unwrap();
+    let log = options().open_storage(Arc::new(disk.clone())).unwrap();
     (disk, log)
 }
 
@@ -135,7 +131,7 @@ pub(crate) fn in_crashes(
         .flat_map(|boundary| Crash::all().map(move |crash| (boundary, crash)));
     for (boundary, crash) in pairs.step_by(stride()) {
         images.seek(boundary);
-        let (disk, log) = open_after(crash, crash.image(&mut images));
+        let (disk, log) = open_after(crash.image(&mut images));
         look(&log, &disk, boundary, &format!("boundary {boundary}, {crash:?}"));
     }
 }

@@ -5,9 +5,9 @@
 
 use core::ffi::{c_int, c_uint};
 use std::path::Path;
-use std::process::Command;
 
 use runlog::{Durability, Error, NewRecord, Options, Outcome, RunLog, RunWriter};
+use runlog_sim::settings;
 
 unsafe extern "C" {
     fn fork() -> c_int;
@@ -138,25 +138,25 @@ fn forked_behind_the_end(path: &Path) {
 /// Not a test of its own: the process that forks.
 #[test]
 fn parent() {
-    let Some(dir) = std::env::var_os("RUNLOG_FORKS") else { return };
+    let Some(arguments) = settings::child_arguments() else { return };
+    let dir = Path::new(&arguments[0]);
     for (number, (name, act)) in IN_CHILD.into_iter().enumerate() {
         // What locks might wait for a thread that the child does not have.
         let both = if number < 2 { [false, true].as_slice() } else { &[false] };
         for &background in both {
             println!("{name}, threads: {background}");
-            forked(&Path::new(&dir).join(format!("{name}-{background}")), background, act);
+            forked(&dir.join(format!("{name}-{background}")), background, act);
         }
     }
-    forked_behind_the_end(&Path::new(&dir).join("closed"));
+    forked_behind_the_end(&dir.join("closed"));
     println!("all forked");
 }
 
 #[test]
 fn a_forked_child_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["api::forks::parent", "--exact", "--nocapture", "--test-threads=1"]);
-    let output = command.env("RUNLOG_FORKS", dir.path()).output().unwrap();
+    let arguments = [dir.path().to_str().unwrap()];
+    let output = settings::child("api::forks::parent", &arguments).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && told.contains("all forked"),

@@ -10,9 +10,7 @@
 //! operations, everything visible in the store. An oracle in `model/policy.rs`, which does not use
 //! the engine, decides what a policy should do.
 //!
-//! - `RUNLOG_MODEL_OPS`: the number of operations.
-//! - `RUNLOG_MODEL_SEED`: the seed of all choices.
-//! - `RUNLOG_MODEL_ROUND`: only this round, to investigate a failure.
+//! `RUNLOG_REPLAY=round` repeats only this round, to investigate a failure.
 
 use runlog_sim::SplitMix64;
 

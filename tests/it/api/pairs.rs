@@ -13,11 +13,10 @@
 //!
 //! The same with two real threads that begin together, while a third one appends without a pause.
 //!
-//! - `RUNLOG_PAIRS`: one pair of this many is tried; 1 for all.
-//! - `RUNLOG_RACES`: how often two threads race with each of these pairs.
-//! - `RUNLOG_TRIPLES`: so many random triples are tried besides, from `RUNLOG_SIM_SEED`: at a point
-//!   of the first operation two others run, one after the other.
-//! - `RUNLOG_PAIRS_ONLY=first,second`: only this pair, to investigate a failure.
+//! Random triples are tried besides: at a point of the first operation two others run, one after
+//! the other.
+//!
+//! `RUNLOG_REPLAY=first,second` repeats only this pair, to investigate a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -361,7 +360,7 @@ fn try_pair(image: &[u8], first: Operation, second: Operation) -> (usize, usize)
         waited += usize::from(done.blocked);
         let what = format!(
             "{:?} held at its call {point}, {:?} beside it (index {with_index}, waited {})\n\
-             again: RUNLOG_PAIRS_ONLY='{},{}'",
+             again: RUNLOG_REPLAY='{},{}'",
             first.0, second.0, done.blocked, first.0, second.0
         );
         let found = (done.answers.to_vec(), digest(&store.log));
@@ -428,7 +427,7 @@ fn three_operations_at_once_are_in_some_order() {
             Err(_) => failed += 1,
         }
     }
-    assert!(failed == 0, "{failed} triples failed; RUNLOG_SIM_SEED={seed}");
+    assert!(failed == 0, "{failed} triples failed; RUNLOG_SEED={seed}");
     println!("{held} triples of which the first was held");
 }
 

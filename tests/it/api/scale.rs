@@ -3,9 +3,6 @@
 //! What must not depend on the number of runs is counted, not timed: reads of the storage and pages
 //! of the index. Times are printed; benchmarks check them.
 //!
-//! - `RUNLOG_SCALE_RUNS`: the runs of the large store, 100,000 by default.
-//! - `RUNLOG_SCALE_BYTES`: the bytes written before the kill, 100 MB by default.
-//!
 //! The memory of a process, or the file after its death, is measured in a separate process: this
 //! test binary, started again for the one test [`worker`].
 

@@ -9,9 +9,8 @@
 //! other calls fail, it is full, the backup is killed, and the disk loses power, each once or
 //! again.
 //!
-//! - `RUNLOG_FAILING_COPIES`: the number of stories, each the life of one store.
-//! - `RUNLOG_FAILING_COPIES_SEED`: the seed of all choices.
-//! - `RUNLOG_FAILING_COPIES_STORY`: only this story, to investigate a failure.
+//! A story is the life of one store. `RUNLOG_REPLAY=story` repeats only this one, to investigate a
+//! failure.
 
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,11 +20,11 @@ use std::sync::{Arc, Mutex};
 use runlog::format::map::superblock::Superblock;
 use runlog::storage::Storage;
 use runlog::{Corruption, Durability, Error, Metadata, Place, Reader, ReaderOptions};
+use runlog_sim::settings::{replayed, scale, seed};
 use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
 
 use crate::readers::looks::life;
 use crate::support::background::Background;
-use crate::support::campaign::variable;
 use crate::support::cuts::{Epoch, check_whole};
 use crate::support::gate::Gate;
 use crate::support::harm::Harm;
@@ -33,8 +32,8 @@ use crate::support::machine::Machine;
 use crate::support::model::{Found, Model};
 use crate::support::scene::Scene;
 
-/// Few enough for a plain `cargo test`.
-const STORIES: u64 = 12;
+/// Few enough for a plain `cargo test`, and those of CI.
+const STORIES: [u64; 2] = [12, 60];
 const SEED: u64 = 2026;
 /// Backups of one epoch, about.
 const BACKUPS: usize = 24;
@@ -67,11 +66,9 @@ impl Tally {
 
 #[test]
 fn whatever_fails_within_a_backup_leaves_the_earlier_copy_or_the_new_one() {
-    let seed = variable("RUNLOG_FAILING_COPIES_SEED", SEED);
-    let stories = variable("RUNLOG_FAILING_COPIES", STORIES);
-    println!("RUNLOG_FAILING_COPIES_SEED={seed} RUNLOG_FAILING_COPIES={stories}");
-    let only = std::env::var("RUNLOG_FAILING_COPIES_STORY").is_ok();
-    let first = variable("RUNLOG_FAILING_COPIES_STORY", 0);
+    let (seed, stories) = (seed(SEED), scale(STORIES[0], STORIES[1]));
+    println!("RUNLOG_SEED={seed}, {stories} stories");
+    let (only, first) = (replayed().is_some(), replayed().unwrap_or_default());
     let (next, total) = (AtomicU64::new(first), Mutex::new(Tally::default()));
     let failure: Mutex<Option<String>> = Mutex::new(None);
     let work = || {
@@ -89,8 +86,7 @@ fn whatever_fails_within_a_backup_leaves_the_earlier_copy_or_the_new_one() {
                 Err(format!("panic: {}", text.unwrap_or_default()))
             });
             if let Err(error) = told {
-                let again = format!("RUNLOG_FAILING_COPIES_SEED={seed}");
-                let again = format!("{again} RUNLOG_FAILING_COPIES_STORY={story}");
+                let again = format!("RUNLOG_SEED={seed} RUNLOG_REPLAY={story}");
                 failure.lock().unwrap().get_or_insert(format!("again: {again}: {error}"));
             }
             total.lock().unwrap().add(&tally);

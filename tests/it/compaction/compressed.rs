@@ -540,7 +540,7 @@ fn an_erased_run_leaves_nothing_and_its_neighbours_everything() {
     assert_eq!(numbers.len(), 5, "a block has records of one run");
 }
 
-/// A plain run flips some bits, and `RUNLOG_FLIP_STRIDE=1` each.
+/// The distance of the bits that are flipped.
 fn stride() -> usize {
     usize::try_from(settings::stride(997, 397)).unwrap().min(61)
 }

@@ -8,8 +8,7 @@
 //! Method: a script of operations runs once without faults, to count the calls of each kind, and
 //! then once for each call, which fails.
 //!
-//! - `RUNLOG_EVERY_CALL`: one call of this many fails; 1 for all of them.
-//! - `RUNLOG_EVERY_CALL_ONLY`: a failure, as the message of the test names it: only this one.
+//! `RUNLOG_REPLAY` repeats only one failure, as the message of the test names it.
 
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};

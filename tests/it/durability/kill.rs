@@ -10,7 +10,7 @@
 //! then; for others the child stops at a point within the activity, so that a known share of all
 //! kills hits that point on any machine. Then the parent opens the file, or a copy of it, and
 //! compares everything with bytes that it makes from the seed. The next child continues with the
-//! same file. `RUNLOG_KILLS` sets the number of kills, `RUNLOG_KILL_SEED` the seed.
+//! same file.
 
 use std::io::{BufReader, PipeReader, Read};
 use std::path::{Path, PathBuf};

@@ -14,10 +14,7 @@
 //! gone. At the end of a round a part of a sealed segment is lost: everything that this affects is
 //! reported, even after all dead segments were freed.
 //!
-//! - `RUNLOG_LIVES`: the number of lives.
-//! - `RUNLOG_LIVES_SEED`: the seed of all choices.
-//! - `RUNLOG_LIVES_WITHOUT`: checks to skip, of `numbers` and `syncs`.
-//! - `RUNLOG_LIVES_ROUND`: only this round, to investigate a failure.
+//! `RUNLOG_REPLAY=round` repeats only this round, to investigate a failure.
 
 mod churn;
 
@@ -28,16 +25,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::{Compression, Error, SpaceReturn, TailWriter};
+use runlog_sim::settings::{replayed, scale, seed};
 use runlog_sim::{Fault, OpKind, SimDisk, SimEntropy, SplitMix64, Survivors};
 
 use crate::support::background::Background;
-use crate::support::campaign::variable;
 use crate::support::cuts::check_whole;
 use crate::support::harm::{Harm, assert_nothing_behind_areas, lose_something};
-use crate::support::world::{EXTENT, Given, Machine, World};
+use crate::support::world::{EXTENT, Machine, World};
 
-/// Few enough for a plain `cargo test`.
-const LIVES: u64 = 300;
+/// Few enough for a plain `cargo test`, and those of CI.
+const LIVES: [u64; 2] = [300, 3000];
 const SEED: u64 = 2026;
 /// The lives of one disk.
 const ROUND: u64 = 10;
@@ -107,7 +104,7 @@ impl Drop for Place {
             let Self { seed, round, life, what } = self;
             println!("round {round}, life {life}: {what}");
             println!(
-                "again: RUNLOG_LIVES_SEED={seed} RUNLOG_LIVES_ROUND={round} \
+                "again: RUNLOG_SEED={seed} RUNLOG_REPLAY={round} \
                  cargo test -p runlog --test it lives::"
             );
         }
@@ -121,8 +118,6 @@ struct Story {
     place: Place,
     /// How many events must be there at the next opening.
     least: usize,
-    /// The power must fail before the next opening.
-    must_be_cut: bool,
     /// The disk fills in this life, and nothing else fails.
     fills: bool,
     /// Calls of this life that a full disk refused.
@@ -130,19 +125,13 @@ struct Story {
     /// In all lives but the first, freed extents stay in the file unchanged, and the manifest is
     /// lost more often: so a salvage meets old contents.
     keeps: bool,
-    without: String,
 }
 
 #[test]
 fn what_a_life_acknowledged_is_there_in_each_later_one() {
-    let seed = variable("RUNLOG_LIVES_SEED", SEED);
-    let lives = variable("RUNLOG_LIVES", LIVES);
-    let only = std::env::var("RUNLOG_LIVES_ROUND").is_ok();
-    println!("RUNLOG_LIVES_SEED={seed} RUNLOG_LIVES={lives}");
-    let rounds = match variable("RUNLOG_LIVES_ROUND", 0) {
-        round if only => round..round + 1,
-        _ => 0..lives.div_ceil(ROUND),
-    };
+    let (seed, lives, only) = (seed(SEED), scale(LIVES[0], LIVES[1]), replayed());
+    println!("RUNLOG_SEED={seed}, {lives} lives");
+    let rounds = only.map_or(0..lives.div_ceil(ROUND), |round| round..round + 1);
     let (next, total) = (AtomicU64::new(rounds.start), Mutex::new(Tally::default()));
     let live_some = || {
         let mut tally = Tally::default();
@@ -168,7 +157,7 @@ fn what_a_life_acknowledged_is_there_in_each_later_one() {
     });
     let total = total.into_inner().unwrap();
     println!("{total:#?}");
-    if !only && lives >= LIVES {
+    if only.is_none() && lives >= LIVES[0] {
         let Tally { filled, harmed, refused, .. } = total;
         assert!(filled > 0 && harmed > 0 && refused > 0, "each kind of trouble was met");
     }
@@ -196,22 +185,7 @@ impl Story {
         world.may_fail = true;
         let keeps = random.below(KEEPING) == 0;
         let place = Place { seed, round, life: 0, what: String::new() };
-        let without = std::env::var("RUNLOG_LIVES_WITHOUT").unwrap_or_default();
-        Self {
-            world,
-            random,
-            place,
-            least: 0,
-            must_be_cut: false,
-            fills: false,
-            refusals: 0,
-            keeps,
-            without,
-        }
-    }
-
-    fn without(&self, what: &str) -> bool {
-        self.without.contains(what)
+        Self { world, random, place, least: 0, fills: false, refusals: 0, keeps }
     }
 
     /// The clock jumps, forwards or back.
@@ -325,8 +299,6 @@ impl Story {
             true => 7,
             false => self.random.below(12),
         };
-        // Only a power cut shows what a failed sync dropped.
-        self.must_be_cut = way < 4 && self.without("syncs");
         self.world.only_fills = way == 6;
         self.place.what += &format!(", faults {way} {fault:?} at {soon}");
         match way {
@@ -363,7 +335,6 @@ impl Story {
     /// Drops the store, in one of several ways.
     fn end(&mut self, tally: &mut Tally) {
         let ending = match self.random.below(6) {
-            _ if self.must_be_cut => "cut",
             0 if !self.world.is_gone() => "closed",
             0..=2 => "killed",
             _ => "cut",
@@ -391,9 +362,6 @@ impl Story {
         self.least = self.world.model.after_power_loss(done).0;
         let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
         self.world.disk.lose_power(survivors, self.random.next_u64());
-        if self.without("numbers") {
-            self.world.given = Given::default();
-        }
         self.place.what += &format!(", cut with {survivors:?}");
     }
 
@@ -410,7 +378,6 @@ impl Story {
             if faulty {
                 let fault = self.some_fault();
                 let way = self.random.below(6);
-                self.must_be_cut = way < 3 && self.without("syncs");
                 self.place.what += &format!(", opened with {way} {fault:?} at {soon}");
                 match way {
                     0 => disk.fail_nth(OpKind::Sync, self.random.below(4), fault),
@@ -431,11 +398,10 @@ impl Story {
                 self.world.die();
             }
             disk.clear_faults();
-            if self.must_be_cut || self.random.below(3) == 0 {
+            if self.random.below(3) == 0 {
                 self.lose_power();
             }
         }
-        self.must_be_cut = false;
         let report = self.world.log().recovery_report();
         assert!(harmed || report.damaged.is_empty(), "a crash is reported as damage: {report}");
         if self.random.coin() {

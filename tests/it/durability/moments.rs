@@ -200,7 +200,9 @@ fn a_check_beside_a_close_reports_no_damage() {
         let log = interruption.open(&options(true).index_cache(0), image.clone());
         let other = log.clone();
         // At the reads of whole segments: the index is closed before it is compared.
-        interruption.plan(at, 8 << 10..usize::MAX, move || drop(other.close().unwrap()));
+        interruption.plan(at, 8 << 10..usize::MAX, move || {
+            let _ = other.close().unwrap();
+        });
         match log.verify() {
             Ok(report) => {
                 assert!(report.is_clean(), "read {at}: {:?}", report.problems);

@@ -35,8 +35,6 @@ const MILLISECOND: i64 = 1_000_000;
 /// The length of the pages that lists of pages are made of, and of those in front of the extents.
 const PAGE: usize = 4096;
 
-/// The boot in which the golden stores were written.
-
 /// Where the torn record of the torn store is.
 const TORN_AT: u32 = 400;
 

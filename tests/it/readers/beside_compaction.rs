@@ -10,8 +10,7 @@
 //! there is. They keep payloads and half-read traces, and come back to them later. A run that is
 //! held, and one that stays in progress, must be there all the time.
 //!
-//! `RUNLOG_READERS_ROUNDS` sets how many runs each writer writes. Most of the time goes into syncs:
-//! 2,000 take about a minute on two cores.
+//! Most of the time goes into syncs: 2,000 rounds take about a minute on two cores.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -361,7 +360,7 @@ fn all_at_once(rounds: u64, pin_age: Option<Duration>) -> Tally {
 #[test]
 fn readers_never_see_other_bytes_whatever_moves_or_goes() {
     let rounds = scale(200, 1_500);
-    println!("RUNLOG_READERS_ROUNDS={rounds}");
+    println!("{rounds} rounds");
     for pin_age in [None, Some(Duration::from_millis(2))] {
         let tally = all_at_once(rounds / 2, pin_age);
         println!("a trace may hold extents for {pin_age:?}: {tally:?}");

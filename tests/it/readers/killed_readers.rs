@@ -7,14 +7,13 @@
 //! Method: threads of this process write to a store with small extents, delete and compact, so that
 //! segments are sealed, moved, punched and cut off all the time. Child processes read it. The
 //! parent kills one of them after a random number of its steps, or of the writer's appends, and
-//! starts another one. `RUNLOG_READER_KILLS` sets the number of kills, `RUNLOG_READER_KILLS_SEED`
-//! the seed.
+//! starts another one.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -23,11 +22,12 @@ use runlog::{
     Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Options, Outcome,
     Reader, RunLog, RunQuery, RunSummary,
 };
-use runlog_sim::SplitMix64;
+use runlog_sim::{SplitMix64, settings};
 
 use crate::readers::replicas::payload;
-use crate::support::campaign::variable;
 
+/// The test that a process of its own runs.
+const CHILD: &str = "readers::killed_readers::child";
 /// How many read at a time.
 const AT_ONCE: usize = 4;
 /// The ended runs that each of the writer's threads keeps.
@@ -134,9 +134,9 @@ fn say(step: &mut u64) {
 /// Not a test of its own: the process that the test below starts and kills. It reads for ever.
 #[test]
 fn child() {
-    let Some(path) = std::env::var_os("RUNLOG_READER_STORE") else { return };
-    let copy = PathBuf::from(std::env::var_os("RUNLOG_READER_COPY").unwrap());
-    let (path, mut step) = (PathBuf::from(path), 0);
+    let Some(arguments) = settings::child_arguments() else { return };
+    let [path, copy, kind] = &arguments[..] else { panic!("a store, a copy and a kind") };
+    let mut step = 0;
     // Without its parent it ends.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -145,17 +145,17 @@ fn child() {
     // The test harness has begun a line.
     println!();
     say(&mut step);
-    match variable("RUNLOG_READER_KIND", 0) {
-        0 => {
-            let reader = Reader::open(&path).unwrap();
+    match kind.as_str() {
+        "0" => {
+            let reader = Reader::open(path).unwrap();
             loop {
                 reader.refresh().unwrap();
                 lists(&reader).iter().for_each(|run| read_run(&reader, run));
                 say(&mut step);
             }
         }
-        1 => {
-            let reader = Reader::open(&path).unwrap();
+        "1" => {
+            let reader = Reader::open(path).unwrap();
             let follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
             for event in follower {
                 let event = event.unwrap();
@@ -166,13 +166,13 @@ fn child() {
                 }
             }
         }
-        2 => loop {
-            let report = Reader::open(&path).unwrap().backup_to(&copy).unwrap();
+        "2" => loop {
+            let report = Reader::open(path).unwrap().backup_to(copy).unwrap();
             assert!(report.damaged.is_empty(), "{report:?}");
             say(&mut step);
         },
         _ => loop {
-            let reader = Reader::open(&path).unwrap();
+            let reader = Reader::open(path).unwrap();
             let report = reader.verify().unwrap();
             assert!(report.is_clean(), "{:?}", report.problems);
             say(&mut step);
@@ -190,11 +190,8 @@ struct Reading {
 
 impl Reading {
     fn start(store: &Path, copy: &Path, kind: u64) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["readers::killed_readers::child", "--exact", "--nocapture", "--test-threads=1"])
-            .env("RUNLOG_READER_STORE", store)
-            .env("RUNLOG_READER_COPY", copy)
-            .env("RUNLOG_READER_KIND", kind.to_string())
+        let (of, to) = (store.to_str().unwrap(), copy.to_str().unwrap());
+        let mut process = settings::child(CHILD, &[of, to, &kind.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -250,9 +247,8 @@ fn check_copy(store: &Path, copy: &Path) -> bool {
 /// Goal and method: see the module.
 #[test]
 fn readers_that_are_killed_leave_nothing_that_the_writer_or_the_next_reader_notices() {
-    let kills = variable("RUNLOG_READER_KILLS", 30);
-    let seed = variable("RUNLOG_READER_KILLS_SEED", 2026);
-    println!("RUNLOG_READER_KILLS={kills} RUNLOG_READER_KILLS_SEED={seed}");
+    let (kills, seed) = (settings::scale(30, 60), settings::seed(2026));
+    println!("RUNLOG_SEED={seed}, {kills} kills");
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = dir.path().join("store");
     let log = options().create(&store).unwrap();

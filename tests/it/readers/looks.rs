@@ -11,9 +11,7 @@
 //! not, and is asked. In half of the looks the writer goes on while the reader reads, by a few
 //! operations or by hundreds; a part of its next operation is visible then.
 //!
-//! - `RUNLOG_LOOKS`: the number of looks.
-//! - `RUNLOG_LOOKS_SEED`: the seed of all choices.
-//! - `RUNLOG_LOOKS_STORY`: only this life of a writer, to investigate a failure.
+//! `RUNLOG_REPLAY=story` repeats only this life of a writer, to investigate a failure.
 
 mod images;
 mod watch;
@@ -22,15 +20,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog_sim::SplitMix64;
+use runlog_sim::settings::{replayed, scale, seed};
 
 use crate::support::background::Background;
-use crate::support::campaign::{self, variable};
+use crate::support::campaign;
 use crate::support::cuts::Epoch;
 use crate::support::world::{Abandoned, Machine, World};
 use watch::{Tally, watch};
 
-/// Few enough for a plain `cargo test`.
-const LOOKS: u64 = 20_000;
+/// Few enough for a plain `cargo test`, and those of CI.
+const LOOKS: [u64; 2] = [20_000, 30_000];
 const SEED: u64 = 2026;
 /// Steps of a life of its own.
 const STEPS: usize = 400;
@@ -44,11 +43,9 @@ const NEIGHBOURS: usize = 12;
 
 #[test]
 fn each_answer_of_a_reader_is_the_store_of_one_moment_since_its_last_refresh() {
-    let seed = variable("RUNLOG_LOOKS_SEED", SEED);
-    let looks = variable("RUNLOG_LOOKS", LOOKS);
-    println!("RUNLOG_LOOKS_SEED={seed} RUNLOG_LOOKS={looks}");
-    let only = std::env::var("RUNLOG_LOOKS_STORY").is_ok();
-    let next = AtomicU64::new(variable("RUNLOG_LOOKS_STORY", 0));
+    let (seed, looks, only) = (seed(SEED), scale(LOOKS[0], LOOKS[1]), replayed().is_some());
+    println!("RUNLOG_SEED={seed}, {looks} looks");
+    let next = AtomicU64::new(replayed().unwrap_or_default());
     let total = Mutex::new(Tally::default());
     let failure: Mutex<Option<String>> = Mutex::new(None);
     let work = || {
@@ -62,7 +59,7 @@ fn each_answer_of_a_reader_is_the_store_of_one_moment_since_its_last_refresh() {
             for (number, epoch) in life(seed, story).into_iter().enumerate() {
                 let random = SplitMix64::for_case(seed ^ 0x6c6f_6f6b, story << 8 | number as u64);
                 if let Err(error) = watch(&epoch, random, story % 8 == MOVING, &mut tally) {
-                    let again = format!("RUNLOG_LOOKS_SEED={seed} RUNLOG_LOOKS_STORY={story}");
+                    let again = format!("RUNLOG_SEED={seed} RUNLOG_REPLAY={story}");
                     failure.lock().unwrap().get_or_insert(format!("{again}, {number}: {error}"));
                 }
             }

@@ -204,8 +204,8 @@ fn with_an_index_only_what_needs_the_directory_of_a_quarantined_segment_fails() 
             assert_eq!(log.run(name.as_str()).unwrap(), healthy.run(name.as_str()).unwrap());
             match log.trace(name.as_str()) {
                 Ok(trace) => {
-                    let records = trace.map(|record| record.unwrap()).count();
-                    assert_eq!(records, healthy.trace(name.as_str()).unwrap().count());
+                    let records = trace.collect::<Result<Vec<_>, _>>().unwrap();
+                    assert_eq!(records.len(), healthy.trace(name.as_str()).unwrap().count());
                     whole += 1;
                 }
                 Err(error) => {

@@ -3,9 +3,7 @@
 //! A *round* is a store that lives through several epochs: a workload from its creation on, then,
 //! after a power loss, more of it, and so on. Each epoch is recorded, and cut at its boundaries.
 //!
-//! - `RUNLOG_SIM_SEED`: the seed of all choices.
-//! - `RUNLOG_SIM_CUTS`: about how many cuts to make.
-//! - `RUNLOG_SIM_REPLAY=round:epoch:boundary:loss`: only this cut, to investigate a failure.
+//! `RUNLOG_REPLAY=round:epoch:boundary:loss` repeats only this cut, to investigate a failure.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -13,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runlog::format::FrameKind;
 use runlog::{Compression, TailWriter};
-use runlog_sim::{CrashImages, Op, SplitMix64};
+use runlog_sim::{CrashImages, Op, SplitMix64, settings};
 
 use super::cuts::{Cut, Epoch, LOSSES, Tally, check_cut};
 use crate::compaction::compressed::of_kind;
@@ -31,14 +29,6 @@ const TOGETHER: u64 = 12;
 /// Boundaries that a thread takes at a time.
 const SHARE: usize = 16;
 
-/// The number in an environment variable.
-pub(crate) fn variable(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.replace('_', "").parse().unwrap_or_else(|_| panic!("{name}={text}")),
-        Err(_) => default,
-    }
-}
-
 /// The totals of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
@@ -50,7 +40,7 @@ pub(crate) struct Summary {
 /// Makes about `cuts` cuts. Panics at the first failure, and says how to repeat it.
 pub(crate) fn run(seed: u64, cuts: u64) -> Summary {
     let mut summary = Summary::default();
-    let replay = std::env::var("RUNLOG_SIM_REPLAY").ok().map(|text| parse_replay(&text));
+    let replay = settings::replay().map(|text| parse_replay(&text));
     let mut round = replay.map_or(0, |replay| replay.0);
     // Not another round for the last few.
     while summary.tally.cuts < cuts - cuts / 16 {
@@ -400,7 +390,7 @@ impl Worker<'_> {
                 let (seed, round) = (self.seed, self.round);
                 return Err(format!(
                     "round {round}, epoch {epoch}, boundary {boundary} of {}, {:?}: {error}\n\
-                     again: RUNLOG_SIM_SEED={seed} RUNLOG_SIM_REPLAY={round}:{cut}{}",
+                     again: RUNLOG_SEED={seed} RUNLOG_REPLAY={round}:{cut}{}",
                     found.recording.ops.len(),
                     LOSSES[loss],
                     describe(found, boundary),

@@ -11,7 +11,7 @@ use runlog_sim::{SimDisk, SplitMix64, Survivors};
 use runlog_stores::checkpoints::SessionLog;
 
 use super::*;
-use crate::support::{Crash, open_after};
+use crate::support::open_after;
 
 fn deep(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| json!([inner]))
@@ -95,7 +95,7 @@ fn what_an_answer_rests_on_survives_a_power_cut() {
         log.docs().put("another", "call", &NewRecord::new(b"waits")).unwrap();
         ask(&log);
         let image = disk.crash(Survivors::Nothing, 0);
-        let (_, log) = open_after(Crash::PowerCut(Survivors::Nothing), image);
+        let (_, log) = open_after(image);
         assert!(log.docs().get("another", "call").unwrap().is_some(), "answer {number}");
     }
 }

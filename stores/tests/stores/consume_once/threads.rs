@@ -104,7 +104,7 @@ fn check_race(log: &RunLog, disk: &SimDisk, round: usize, earlier: (&Answers, us
     assert!(found.is_none() || seen == found, "{ctx}: {seen:?} is not {found:?}");
     // And that survives the next power cut.
     let image = disk.crash(Survivors::Nothing, 0);
-    let (_, log) = open_after(Crash::PowerCut(Survivors::Nothing), image);
+    let (_, log) = open_after(image);
     assert_eq!(ConsumeOnce::new(&log).consumption(&id(round)).unwrap(), seen, "{ctx}");
     check_records(&log, ctx);
 }
@@ -168,7 +168,7 @@ fn of_64_threads_that_meet_a_failing_disk_at_most_one_consumes() {
                     Crash::PowerCut(survivors) => disk.crash(survivors, failing as u64),
                     Crash::Kill => disk.image(),
                 };
-                let (disk, log) = open_after(crash, image);
+                let (disk, log) = open_after(image);
                 let ctx = format!("round {round}, operation {failing}, {crash:?}");
                 check_race(&log, &disk, round, (&answers, usize::MAX), &ctx);
             }
@@ -196,7 +196,7 @@ fn who_is_told_of_somebody_who_is_not_done_yet_is_told_what_survives() {
         log.docs().put("\0effects/default", "a", &begun).unwrap();
         assert!(look(&log), "look {number}");
         let image = disk.crash(Survivors::Nothing, 0);
-        let (_, log) = open_after(Crash::PowerCut(Survivors::Nothing), image);
+        let (_, log) = open_after(image);
         assert!(look(&log), "look {number} was wrong");
     }
 }

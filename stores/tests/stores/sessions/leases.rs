@@ -280,8 +280,7 @@ fn what_a_refusal_rests_on_survives_a_power_cut() {
         log.docs().put("another", "call", &NewRecord::new(b"waits")).unwrap();
         ask(&store, &old);
         let image = disk.crash(runlog_sim::Survivors::Nothing, 0);
-        let crash = support::Crash::PowerCut(runlog_sim::Survivors::Nothing);
-        let (_, log) = support::open_after(crash, image);
+        let (_, log) = support::open_after(image);
         assert!(log.docs().get("another", "call").unwrap().is_some(), "answer {number}");
     }
 }

@@ -84,7 +84,7 @@ fn a_call_that_is_dropped_in_front_of_any_operation_is_done_and_a_crash_there_le
                 Crash::PowerCut(survivors) => disk.disk.crash(survivors, number as u64),
                 Crash::Kill => disk.disk.image(),
             };
-            let (_, log) = open_after(crash, image);
+            let (_, log) = open_after(image);
             let left = found(&ChatStore::new(&log)).unwrap();
             assert!(left == "before" || left == "after", "operation {number}, {crash:?}: {left}");
         }

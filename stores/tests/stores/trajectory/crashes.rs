@@ -1,6 +1,5 @@
 //! Kills between any two calls, and kills and power cuts within them.
 
-use runlog::env::Environment;
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
 use super::*;
@@ -109,19 +108,9 @@ fn recorded(calls: &[Vec<u8>], durable: bool) -> (runlog_sim::Recording, Vec<usi
     (recording, done)
 }
 
-/// What the machine did between the crash and the opening.
-#[derive(Clone, Copy)]
-enum Since {
-    Kill,
-    Restart,
-}
-
-fn open(image: Vec<u8>, since: Since) -> TrajectoryLog {
+fn open(image: Vec<u8>) -> TrajectoryLog {
     let disk = SimDisk::from_image(image);
-    let environment = Environment::system();
-    if let Since::Restart = since {}
-    let options = options().sync_interval(None).environment(environment);
-    let store = options.open_storage(Arc::new(disk)).unwrap();
+    let store = options().sync_interval(None).open_storage(Arc::new(disk)).unwrap();
     TrajectoryLog::new(&store, AGENT).unwrap()
 }
 
@@ -140,8 +129,8 @@ fn stored(log: &TrajectoryLog) -> Vec<Vec<u8>> {
 
 /// What must hold after a crash during a call: the calls before it are there, this one is there or
 /// not, no child is missing from its parent, and the same call once more completes everything.
-fn check(image: Vec<u8>, since: Since, calls: &[Vec<u8>], call: usize) {
-    let log = open(image, since);
+fn check(image: Vec<u8>, calls: &[Vec<u8>], call: usize) {
+    let log = open(image);
     let found = stored(&log);
     assert!(found.len() == call || found.len() == call + 1, "{} records", found.len());
     assert_eq!(found, calls[..found.len()]);
@@ -187,10 +176,10 @@ fn a_kill_within_any_call_leaves_all_or_nothing_and_is_repaired_by_the_same_call
     for call in 0..calls.len() {
         for boundary in done[call]..done[call + 1] {
             crashes.seek(boundary);
-            check(crashes.killed(0), Since::Kill, &calls, call);
+            check(crashes.killed(0), &calls, call);
             let mut image = Vec::new();
             crashes.killed_within_into(&mut random, &mut image);
-            check(image, Since::Kill, &calls, call);
+            check(image, &calls, call);
         }
     }
 }
@@ -204,7 +193,7 @@ fn a_power_cut_within_a_durable_call_leaves_all_or_nothing() {
         for boundary in done[call]..done[call + 1] {
             for seed in 0..4 {
                 crashes.seek(boundary);
-                check(crashes.image(Survivors::Half, seed), Since::Restart, &calls, call);
+                check(crashes.image(Survivors::Half, seed), &calls, call);
             }
         }
     }

@@ -11,11 +11,10 @@ use std::sync::atomic::Ordering;
 
 use runlog::env::Step;
 use runlog::{Compression, SpaceReturn};
-use runlog_sim::{SimDisk, SplitMix64};
+use runlog_sim::{SimDisk, SplitMix64, settings};
 
 use super::{LIVES, SEED};
 use crate::support::background::Background;
-use crate::support::campaign::variable;
 use crate::support::world::{EXTENT, Machine, World};
 
 /// One history for this many lives.
@@ -37,9 +36,9 @@ struct Done {
 
 #[test]
 fn compaction_writes_no_more_than_four_extents_for_each_that_it_gains() {
-    let seed = variable("RUNLOG_LIVES_SEED", SEED);
-    let histories = variable("RUNLOG_LIVES", LIVES).div_ceil(LIVES_PER_HISTORY);
-    println!("RUNLOG_LIVES_SEED={seed}");
+    let seed = settings::seed(SEED);
+    let histories = settings::scale(LIVES[0], LIVES[1]).div_ceil(LIVES_PER_HISTORY);
+    println!("RUNLOG_SEED={seed}");
     for history in 0..histories {
         let done = live(SplitMix64::for_case(seed, history).next_u64());
         println!("round {history}: {done:?}");

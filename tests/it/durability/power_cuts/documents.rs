@@ -9,18 +9,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runlog::{Batch, Durability, Expected, NewRecord, RunLog, TailWriter, Ticket};
-use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64};
+use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, settings};
 
 use crate::support::background::Background;
-use crate::support::campaign;
 use crate::support::cuts::{LOSSES, Loss, check_whole};
 use crate::support::gate::Gate;
 use crate::support::world::Machine;
 
-/// The seed of all choices, unless `RUNLOG_SIM_SEED` says otherwise.
+/// The seed of all choices, unless `RUNLOG_SEED` says otherwise.
 const SEED: u64 = 4242;
-/// Sixteen times as many as there are cuts, unless `RUNLOG_SIM_CUTS` says otherwise.
-const CUTS: u64 = 8000;
+/// The cuts of a plain `cargo test`, and those of CI.
+const CUTS: [u64; 2] = [500, 1250];
 const STEPS: usize = 400;
 
 /// The contents of the store: the documents, and how many records the run has.
@@ -263,12 +262,12 @@ fn state_of(log: &RunLog) -> State {
 
 #[test]
 fn whatever_a_crash_leaves_is_as_it_was_after_some_batch() {
-    let seed = campaign::variable("RUNLOG_SIM_SEED", SEED);
-    let cuts = campaign::variable("RUNLOG_SIM_CUTS", CUTS) / 16;
+    let seed = settings::seed(SEED);
+    let cuts = settings::scale(CUTS[0], CUTS[1]);
     let mut tally = 0;
     for turn in 0..4 {
         let seed = seed.wrapping_add(turn);
-        println!("RUNLOG_SIM_SEED={seed}");
+        println!("RUNLOG_SEED={seed}");
         let mut story = Story::new(seed);
         story.machine.tail_writer =
             if turn % 2 == 0 { TailWriter::Mapped } else { TailWriter::Pwrite };

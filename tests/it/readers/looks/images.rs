@@ -4,18 +4,17 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use runlog::{Corruption, Place, ReadLog, Reader, ReaderOptions, RecoveryReport, RunQuery};
+use runlog_sim::settings::{replayed, scale, seed};
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
 use super::life;
 use super::watch::environment;
-use crate::support::campaign::variable;
 use crate::support::cuts::Epoch;
 use crate::support::harm::Harm;
 use crate::support::model::SPACE;
 
-/// Few enough for a plain `cargo test`: one image for so many looks beside a writer.
-const LOOKS: u64 = 20_000;
-const SHARE: u64 = 50;
+/// Few enough for a plain `cargo test`, and those of CI.
+const IMAGES: [u64; 2] = [400, 600];
 const SEED: u64 = 2026;
 /// Of so many images one is damaged besides.
 const HARMED: u64 = 5;
@@ -122,10 +121,9 @@ fn compare(epoch: &Epoch, image: Vec<u8>, boot: u64) -> Result<(), String> {
 
 #[test]
 fn what_a_crash_left_reads_as_opening_it_would_recover_it() {
-    let seed = variable("RUNLOG_LOOKS_SEED", SEED);
-    let images_wanted = variable("RUNLOG_LOOKS", LOOKS) / SHARE;
+    let (seed, images_wanted) = (seed(SEED), scale(IMAGES[0], IMAGES[1]));
     let mut random = SplitMix64::new(seed ^ 0x696d_6167_6573);
-    let (mut looked, mut harmed, first) = (0, 0, variable("RUNLOG_LOOKS_STORY", 0));
+    let (mut looked, mut harmed, first) = (0, 0, replayed().unwrap_or_default());
     for story in first.. {
         for (number, epoch) in life(seed, story).iter().enumerate() {
             let mut images = CrashImages::new(&epoch.recording);
@@ -153,7 +151,7 @@ fn what_a_crash_left_reads_as_opening_it_would_recover_it() {
                 }
                 if let Err(error) = compare(epoch, image, boot) {
                     panic!(
-                        "RUNLOG_LOOKS_SEED={seed} RUNLOG_LOOKS_STORY={story}, {number}: at {at}, \
+                        "RUNLOG_SEED={seed} RUNLOG_REPLAY={story}, {number}: at {at}, \
                          {way}, {harm:?}: {error}"
                     );
                 }
