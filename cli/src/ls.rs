@@ -146,7 +146,7 @@ fn tell_lost(log: &Reader) -> bool {
     for found in &lost {
         damaged(&format!("runs may be missing: {found}"));
     }
-    !lost.is_empty()
+    store::tell_early_end(log) || !lost.is_empty()
 }
 
 /// Lists of runs.

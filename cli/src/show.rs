@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ShowArgs, path: &Path, out: &mut Output) -> Result<Exit
     let log = store::open_to_read(path)?;
     let exit = show(&log, args, out)?;
     out.flush()?;
-    Ok(exit)
+    Ok(if store::tell_early_end(&log) { Exit::Damage } else { exit })
 }
 
 fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure> {

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runlog::{Options, Reader, ReaderOptions, RunLog, TailWriter};
+use runlog::{Options, Place, Reader, ReaderOptions, RunLog, TailWriter};
 
 use crate::failure::Failure;
+use crate::message::damaged;
 
 /// The environment variable that names the store.
 const VARIABLE: &str = "RUNLOG_STORE";
@@ -40,6 +41,18 @@ const SHARED_BYTES: usize = 4 << 20;
 /// The same for a command that reads the records of most runs.
 pub(crate) fn open_to_read_most(path: &Path) -> Result<Reader, Failure> {
     Ok(ReaderOptions::new().shared_bytes(SHARED_BYTES).open(path)?)
+}
+
+/// Tells of damage at which the log of the reader ends. Returns whether there is any.
+pub(crate) fn tell_early_end(log: &Reader) -> bool {
+    let report = log.recovery_report();
+    let found = report.damaged.iter().find(|found| {
+        matches!(found.place, Place::Frame(_)) && found.run.is_none() && found.seq.is_none()
+    });
+    if let Some(found) = found {
+        damaged(&format!("records may be missing: {found}"));
+    }
+    found.is_some()
 }
 
 /// Opens a store that must exist, for a command that changes it.

@@ -183,6 +183,8 @@ fn a_damaged_record_is_an_error_and_a_hole_and_the_rest_follows() {
     let mut recorder = Recorder::root("run");
     let mut child = recorder.child("child");
     record_all(&store.log, &recorder.whole(5));
+    // The frame of the next record states that these five are durable.
+    store.store.sync().unwrap();
     store.log.record(&child.started()).unwrap();
     let record = whole(&store.log, "run")[3].bytes().to_vec();
     let mut bytes = store.storage.to_bytes();
