@@ -56,7 +56,7 @@ fn play(file: &str, round: u64) -> Result<()> {
     log.compact()?;
     log.checkpoint()?;
     check(&log, round + 1)?;
-    log.close()
+    log.close().map(drop)
 }
 
 fn is_deleted(run: u64) -> bool {
