@@ -1,5 +1,5 @@
-//! Which sealed segments may have frames of a run, by their headers (R3, section 20 of FORMAT.md):
-//! so bringing the runs of the tail into memory opens a few directories and not all.
+//! Which sealed segments may have frames of a run, by the next numbers in their headers (section 9
+//! of FORMAT.md): so bringing the runs of the tail into memory opens a few directories, not all.
 //!
 //! A SEAL frame has a larger order than all frames that it closes, and the victims of an output
 //! were sealed before it was set aside. A damaged header excludes nothing.

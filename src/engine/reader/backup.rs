@@ -106,7 +106,7 @@ impl Target {
 
     /// Prepares both superblocks before anything is copied. They state no durable position behind
     /// the end of the new copy, and know the numbers of all segments to be copied: frames of a
-    /// segment that they do not know, in a free extent, would tell of a lost manifest (R1).
+    /// segment that they do not know, in a free extent, would tell of a lost manifest.
     fn state_less(&mut self, source: &Replica, end: LogPosition) -> Result<()> {
         let end = end.min(self.stated.end);
         let next = self.stated.next_segment.max(source.superblock()?.next_segment);

@@ -1,5 +1,5 @@
-//! What a process that only reads finds in a store: R0 to R4 of recovery, in memory, and whether it
-//! was overtaken by the writer meanwhile (section 24 of FORMAT.md).
+//! What a process that only reads finds in a store: step 0 of recovery, in memory, and whether the
+//! writer has overtaken it meanwhile (section 24 of FORMAT.md).
 
 use std::collections::HashMap;
 use std::sync::Arc;
