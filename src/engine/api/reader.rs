@@ -272,12 +272,15 @@ impl Reader {
     ///
     /// # Errors
     /// Those of [`RunLog::trace`]. [`Error::Evicted`](crate::Error::Evicted), as the last item, if
-    /// the run is deleted while it is read.
+    /// the run is deleted while it is read. [`Error::Corrupt`](crate::Error::Corrupt), as the last
+    /// item, if the log ends at damage: then a writer refuses the store, and records of any run may
+    /// be missing.
     pub fn trace<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Trace> {
         let run = run.into();
         let view = self.replica.number();
         let trace = self.replica.ask(|answers| answers.trace(run))?;
-        Ok(trace.moving(Arc::<Replica>::clone(&self.replica), view))
+        let lost_end = self.replica.lost_end();
+        Ok(trace.moving(Arc::<Replica>::clone(&self.replica), view).ending_at(lost_end))
     }
 
     /// The agent of a run; see [`RunLog::agent_of`].

@@ -30,6 +30,8 @@ pub struct Trace {
     /// How long it may keep extents from being reused.
     pin: Option<Pin>,
     moving: Option<Box<Moving>>,
+    /// The damage at which the log ends: the item behind the last record.
+    lost_end: Option<Box<Corruption>>,
 }
 
 /// How long a trace holds its segments, and may hold them once they do not count.
@@ -80,7 +82,7 @@ impl Trace {
     pub(crate) fn new(opened: Arc<Opened>, run_no: RunNo, pin: Option<Pin>) -> Self {
         opened.foresee();
         let walk = Walk::new(&opened, run_no);
-        Self { opened, walk, pin, moving: None }
+        Self { opened, walk, pin, moving: None, lost_end: None }
     }
 
     /// The same for a run that another process may move meanwhile.
@@ -89,6 +91,20 @@ impl Trace {
         let moving = Moving { reader, view, low: Seq(0), high, moves: 0 };
         self.moving = Some(Box::new(moving));
         self
+    }
+
+    /// The same where the log ends at damage, so that later records may be missing.
+    pub(crate) fn ending_at(mut self, lost_end: Option<Corruption>) -> Self {
+        self.lost_end = lost_end.map(Box::new);
+        self
+    }
+
+    /// The item behind the last record, once.
+    #[cold]
+    fn take_lost_end(&mut self) -> Option<Error> {
+        let mut found = *self.lost_end.take()?;
+        (found.agent, found.run) = (Some(self.agent().clone()), Some(self.run().clone()));
+        Some(Error::Corrupt(found))
     }
 
     /// Goes on where the records are now. Returns false if the error is damage.
@@ -258,6 +274,10 @@ impl Trace {
             Bound::Excluded(seq) => Some(*seq),
             Bound::Unbounded => None,
         };
+        let next = self.opened.parts.iter().map(|part| part.next_seq).max().unwrap_or_default();
+        if high.is_some_and(|high| high <= next) {
+            self.lost_end = None;
+        }
         if let Some(moving) = &mut self.moving {
             moving.low = moving.low.max(low.unwrap_or_default());
             moving.high = moving.high.min(high.unwrap_or(moving.high));
@@ -298,7 +318,7 @@ impl Trace {
         match self.refusal() {
             Some(error) => Some(Err(error)),
             None if self.moving.is_some() => {
-                let ready = self.ready()?;
+                let Some(ready) = self.ready() else { return self.take_lost_end().map(Err) };
                 Some(ready.map(|ready| self.walk.view(ready)))
             }
             None => self.walk.next_view(&self.opened),
@@ -320,7 +340,7 @@ impl Iterator for Trace {
         match self.refusal() {
             Some(error) => Some(Err(error)),
             None if self.moving.is_some() => {
-                let ready = self.ready()?;
+                let Some(ready) = self.ready() else { return self.take_lost_end().map(Err) };
                 Some(ready.and_then(|ready| self.walk.to_keep(ready)))
             }
             None => self.walk.next(&self.opened),
@@ -332,6 +352,7 @@ impl DoubleEndedIterator for Trace {
     fn next_back(&mut self) -> Option<Self::Item> {
         match self.refusal() {
             Some(error) => Some(Err(error)),
+            None if self.lost_end.is_some() => self.take_lost_end().map(Err),
             None if self.moving.is_some() => self.ready_back(),
             None => self.walk.next_back(&self.opened),
         }

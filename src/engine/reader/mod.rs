@@ -62,6 +62,7 @@ struct Current {
     extents: Extents,
     superblock: Superblock,
     report: Arc<RecoveryReport>,
+    lost_end: Option<Corruption>,
     floor: LogPosition,
     /// The ids of the runs in the segment that takes frames, of its newer frames, or of all.
     names: Names,
@@ -72,13 +73,14 @@ struct Current {
 
 impl Current {
     fn of(view: View, number: u64) -> (LogState, Self) {
-        let View { state, seen, extents, superblock, report, floor, .. } = view;
+        let View { state, seen, extents, superblock, report, lost_end, floor, .. } = view;
         let current = Self {
             number,
             seen,
             extents,
             superblock,
             report: Arc::new(report),
+            lost_end,
             floor,
             names: Names::new(),
             has_all_names: false,
@@ -168,6 +170,11 @@ impl Replica {
     /// The number of the view.
     pub(crate) fn number(&self) -> u64 {
         self.current.lock().number
+    }
+
+    /// The damage at which the log ends: later records of each run may be missing.
+    pub(crate) fn lost_end(&self) -> Option<Corruption> {
+        self.current.lock().lost_end.clone()
     }
 
     /// What recovery would find.

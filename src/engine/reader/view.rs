@@ -14,7 +14,7 @@ use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::extents::Extents;
 use crate::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN, SealedAt, Use};
@@ -61,6 +61,8 @@ pub(super) struct View {
     pub(super) extents: Extents,
     pub(super) superblock: Superblock,
     pub(super) report: RecoveryReport,
+    /// The damage at which the log ends, if a writer would refuse the store for it.
+    pub(super) lost_end: Option<Corruption>,
     /// Everything in front of it was durable.
     pub(super) floor: LogPosition,
     /// The segments that were read frame by frame.
@@ -174,13 +176,25 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let unsealed: Vec<_> = unsealed.collect();
     let log = recover_log(&known.unsealed, floor, &mut report)?;
     // Everything in front of it is whole, and is as it was at some moment.
-    report.damaged.extend(log.refused.clone());
+    let lost_end = log.refused.clone();
+    report.damaged.extend(lost_end.clone());
     let floor = log.floor;
     let extents = base.extents.clone();
     let state = assemble(disk, &base, known, catalog, log)?;
     let (uuid, extent_size) = (base.uuid, base.extent_size);
     let superblock = base.superblock;
-    Ok(View { uuid, extent_size, state, seen, extents, superblock, report, floor, unsealed })
+    Ok(View {
+        uuid,
+        extent_size,
+        state,
+        seen,
+        extents,
+        superblock,
+        report,
+        lost_end,
+        floor,
+        unsealed,
+    })
 }
 
 /// The state of the store, with the runs of its unsealed segments in memory.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::log::{LAST_ORDER, Log, Model, Shape, Writer};
+use super::log::{LAST_ORDER, Log, Model, Writer};
 use crate::format::segments::directory::{EvictionAt, HoldAt};
 use crate::format::segments::segment::Purpose;
 use crate::format::{DirectoryBuilder, RunEntry};
@@ -136,7 +136,7 @@ impl Writer {
             let is_needed = left
                 .iter()
                 .any(|index| log.view(*index).find_no(eviction.run_no).unwrap().is_some());
-            if is_needed || self.shape == Shape::Wild || self.random.once_in(4) {
+            if is_needed || self.random.once_in(4) {
                 kept.push(eviction);
             }
         }

@@ -6,7 +6,7 @@
 //! were true once; nothing else may come back. Then a segment is applied to what is left, and
 //! everything is asked again.
 
-use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, Shape, SharedBytes};
+use super::log::{AGENTS, CACHE, IDENTITY, Log, Model, RUNS, Random, SharedBytes};
 use crate::format::segments::segment::Purpose;
 use crate::index::{
     Catalog, IndexError, IndexSnapshot, IndexStore, RunList, RunRow, SegmentChange, Statuses, check,
@@ -22,7 +22,7 @@ struct Good {
 
 impl Good {
     fn new(seed: u64) -> Self {
-        let log = Log::generate(seed, 20, 40, Shape::Proper);
+        let log = Log::generate(seed, 20, 40);
         let mut models = vec![Model::default()];
         let store_bytes = SharedBytes::default();
         let store = IndexStore::create(store_bytes.clone(), CACHE, IDENTITY).unwrap();

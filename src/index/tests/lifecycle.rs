@@ -3,7 +3,7 @@
 use redb::Database;
 
 use super::compaction::Eager;
-use super::log::{CACHE, IDENTITY, Log, Shape, SharedBytes, Writer};
+use super::log::{CACHE, IDENTITY, Log, SharedBytes, Writer};
 use crate::error::Damage;
 use crate::format::segments::segment::Purpose;
 use crate::index::check::{Difference, DifferenceKind};
@@ -26,7 +26,7 @@ fn built(log: &Log) -> SharedBytes {
 }
 
 fn sample() -> Log {
-    Log::generate(7, 12, 30, Shape::Proper)
+    Log::generate(7, 12, 30)
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn check_finds_what_was_never_applied() {
 
 /// An index of a log that is about to be compacted, and what to tell the index of it.
 fn compacted() -> (Log, SharedBytes, Relocation) {
-    let mut writer = Writer::new(11, 30, Shape::Proper);
+    let mut writer = Writer::new(11, 30);
     for _ in 0..12 {
         writer.seal();
     }

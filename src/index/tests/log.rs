@@ -119,15 +119,6 @@ impl Random {
 pub(super) const AGENTS: [&str; 6] = ["a", "a\0", "a\0b", "ab", "\u{10FFFF}", "planner"];
 pub(super) const RUNS: [&str; 7] = ["1", "1\0", "10", "\0", "run", "run\u{1}", "z"];
 
-/// How wild a generated log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// As the engine writes it.
-    Proper,
-    /// Segments are missing, and runs have entries behind their eviction: what only damage gives.
-    Wild,
-}
-
 /// A log as its directories.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -139,8 +130,8 @@ pub(super) struct Log {
 
 impl Log {
     /// A log that was never compacted.
-    pub(super) fn generate(seed: u64, segments: u32, runs: u64, shape: Shape) -> Self {
-        let mut writer = Writer::new(seed, runs, shape);
+    pub(super) fn generate(seed: u64, segments: u32, runs: u64) -> Self {
+        let mut writer = Writer::new(seed, runs);
         for _ in 0..segments {
             writer.seal();
         }
@@ -233,7 +224,6 @@ struct Alive {
 pub(super) struct Writer {
     pub(super) log: Log,
     pub(super) random: Random,
-    pub(super) shape: Shape,
     runs: u64,
     alive: BTreeMap<RunNo, Alive>,
     clock: i64,
@@ -244,11 +234,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(seed: u64, runs: u64, shape: Shape) -> Self {
+    pub(super) fn new(seed: u64, runs: u64) -> Self {
         Self {
             log: Log::default(),
             random: Random(seed),
-            shape,
             runs,
             alive: BTreeMap::new(),
             clock: -500,
@@ -273,17 +262,13 @@ impl Writer {
         for run_no in self.alive.keys().copied().collect::<Vec<_>>() {
             if self.random.once_in(9) {
                 builder.push_eviction(EvictionAt { run_no, offset: 64, with_receipt: false });
-                if self.shape == Shape::Proper || self.random.once_in(2) {
-                    self.alive.remove(&run_no);
-                }
+                self.alive.remove(&run_no);
             }
         }
         builder.note_lsn(LAST_ORDER);
         let segment = self.tail;
         self.tail = self.next_id();
-        if self.shape == Shape::Proper || !self.random.once_in(4) {
-            self.log.insert(segment, Purpose::Log, builder.encode(RunNo(self.next_no)));
-        }
+        self.log.insert(segment, Purpose::Log, builder.encode(RunNo(self.next_no)));
     }
 
     fn append(&mut self, builder: &mut DirectoryBuilder) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::log::{Log, Random, Shape};
+use super::log::{Log, Random};
 use super::model::assert_same;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
@@ -75,8 +75,7 @@ fn part(log: &Log, from: usize, to: usize) -> Log {
 fn maps_of_an_earlier_moment_change_no_answer() {
     let mut random = Random(5);
     for seed in 0..24 {
-        let shape = if seed % 2 == 0 { Shape::Proper } else { Shape::Wild };
-        let log = Log::generate(seed, 40, 24, shape);
+        let log = Log::generate(seed, 40, 24);
         let count = log.segments.len();
         let cut = usize::try_from(random.below(count as u64 + 1)).unwrap();
         let most = [0, 900, 1 << 20][usize::try_from(seed % 3).unwrap()];
@@ -92,8 +91,7 @@ fn maps_of_an_earlier_moment_change_no_answer() {
 
 #[test]
 fn another_segment_with_the_same_id_is_not_taken_for_the_one_that_was_mapped() {
-    let (one, other) =
-        (Log::generate(1, 12, 9, Shape::Proper), Log::generate(2, 12, 9, Shape::Proper));
+    let (one, other) = (Log::generate(1, 12, 9), Log::generate(2, 12, 9));
     let known = Mapped::new(&one, None, 1 << 20).places.unwrap();
     let mapped = Mapped::new(&other, Some(&known), 1 << 20);
     assert_same(&DirectoryScan::new(&mapped), &DirectoryScan::new(&other), "replaced");
@@ -101,7 +99,7 @@ fn another_segment_with_the_same_id_is_not_taken_for_the_one_that_was_mapped() {
 
 #[test]
 fn a_map_that_has_no_room_is_not_made_again_each_time() {
-    let log = Log::generate(3, 60, 24, Shape::Proper);
+    let log = Log::generate(3, 60, 24);
     let known = Mapped::new(&log, None, 1).places.unwrap();
     let again = Mapped::new(&log, Some(&known), 1);
     assert!(Arc::ptr_eq(&known, again.places.as_ref().unwrap()));

@@ -12,7 +12,8 @@ use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, ContentType, Corruption, Durability, Error, LogPosition, Metadata, NewRecord, Options,
-    Outcome, Payload, Place, Record, RunId, RunLog, RunQuery, RunStatus, Seq, Timestamp, Trace,
+    Outcome, Payload, Place, Reader, ReaderOptions, Record, RunId, RunLog, RunQuery, RunStatus,
+    Seq, Timestamp, Trace,
 };
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
@@ -432,6 +433,21 @@ fn a_damaged_payload_costs_its_record_and_nothing_else() {
     }
 }
 
+/// A trace has the records in front of the damage, and then the damage.
+fn assert_ends_at(reader: &Reader, run: u64, place: LogPosition) {
+    let id = format!("run-{run}");
+    let mut items: Vec<_> = reader.trace(&id).unwrap().collect();
+    assert_eq!(corruption(items.pop().unwrap().unwrap_err()).place, Place::Frame(place));
+    for (seq, item) in (0..).zip(&items) {
+        assert_eq!(item.as_ref().unwrap().payload(), payload(run, seq));
+    }
+    let mut backwards = reader.trace(&id).unwrap().rev();
+    assert_eq!(corruption(backwards.next().unwrap().unwrap_err()).place, Place::Frame(place));
+    assert_eq!(backwards.filter(Result::is_ok).count(), items.len());
+    let before = Seq(items.len() as u64);
+    assert!(reader.trace(&id).unwrap().range(..before).unwrap().all(|item| item.is_ok()));
+}
+
 #[test]
 fn a_damaged_frame_header_costs_its_record_and_nothing_else() {
     let bytes = closed_store();
@@ -448,6 +464,8 @@ fn a_damaged_frame_header_costs_its_record_and_nothing_else() {
                 let Error::Damaged(told) = refused else { panic!("{refused}") };
                 assert_eq!(told.place, Place::Frame(record.at));
                 assert_eq!(storage.to_bytes(), damaged);
+                let reader = ReaderOptions::new().open_storage(storage).unwrap();
+                (0..4).for_each(|run| assert_ends_at(&reader, run, record.at));
                 continue;
             }
             let log = open(damaged);
