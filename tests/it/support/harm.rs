@@ -54,7 +54,7 @@ impl Harm {
                 let mut torn = vec![0; 4 + random.index(RECORD_LEN - 4)];
                 random.fill(&mut torn);
                 let at = end_of_manifest(image, &newest);
-                // A full area has no room for a record.
+                // A full area has no room for a record; a torn one is damaged already.
                 return at.map_or((0, Vec::new()), |at| (at, torn));
             }
         };
@@ -68,14 +68,16 @@ impl Harm {
     }
 }
 
-/// Where the next record of the manifest goes, if its area has room.
+/// Where the next record of the manifest goes, if its area has room and nothing is there.
 fn end_of_manifest(image: &[u8], block: &Superblock) -> Option<usize> {
     let start = usize::try_from(block.manifest.offset).unwrap();
     let len = usize::try_from(block.manifest.len).unwrap();
     let area = &image[start..image.len().min(start + len)];
     let contents = read_area(area, block.uuid, block.manifest.generation).expect("it is whole");
     let end = 64 + usize::try_from(contents.records).unwrap() * RECORD_LEN;
-    (end + RECORD_LEN <= area.len()).then_some(start + end)
+    // A crash that left a part of a batch there wrote nothing else.
+    let is_blank = area.get(end..).is_some_and(|rest| rest.iter().all(|&byte| byte == 0));
+    (is_blank && end + RECORD_LEN <= area.len()).then_some(start + end)
 }
 
 /// How many records the manifest has room for, before it moves.
