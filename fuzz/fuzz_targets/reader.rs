@@ -1,5 +1,5 @@
 //! A damaged file, read by a process that only reads: it answers what a process answers that opens
-//! the file to write, or refuses it for the same reason; a follower ends; a copy fails or opens.
+//! the file to write, or refuses it too; a follower ends; a copy fails or opens.
 //! With corrected checksums agreement cannot be expected.
 
 #![no_main]
