@@ -283,7 +283,7 @@ fn rebuild(log: &Log, grown: &IndexSnapshot, random: &mut Random, context: &str)
 
 #[test]
 fn index_scan_and_model_agree_on_every_question() {
-    let outputs: usize = (0..150).map(|seed| grow(seed)).sum();
+    let outputs: usize = (0..150).map(grow).sum();
     assert!(outputs > 150, "{outputs}");
 }
 
