@@ -341,7 +341,7 @@ impl Compactor {
         }
         // A frame fits in no output, or the copies are not what the index says.
         compacting.unmovable.extend(wanted);
-        compacting.damaged.extend(wanted);
+        compacting.damaged.extend(wanted.iter().map(|id| (*id, None)));
         Ok(Attempt::Nothing)
     }
 
