@@ -143,8 +143,7 @@ fn torment(good: &Good, bytes: Vec<u8>, extra: &SegmentChange, tally: &mut Tally
         return;
     }
     tally.ask(&snapshot, good);
-    let checked = check(&snapshot, &good.log, &mut |_| {});
-    assert!(checked.is_ok(), "the directories are fine: {checked:?}");
+    let _ = tally.answer(check(&snapshot, &good.log, &|_| false));
     let applied = store.apply(std::slice::from_ref(extra));
     if tally.answer(applied).is_some()
         && let Some(snapshot) = tally.answer(store.snapshot())
