@@ -12,9 +12,9 @@ use crate::engine::salvage::scan::{Run, Scan};
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::{Allow, Metadata, Outcome};
 use crate::error::Result;
-use crate::format::MAX_OUTCOME;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::decode_ids;
+use crate::format::frames::frame::{FLAG_LATE, decode_ids};
+use crate::format::{FrameHeader, MAX_OUTCOME};
 use crate::types::{
     AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
 };
@@ -52,29 +52,16 @@ impl NewStore<'_> {
     /// the last counts, because a name is free again only after its run was deleted.
     pub(crate) fn write_runs(&mut self) -> Result<()> {
         let mut by_name: HashMap<(bool, Name), Vec<RunNo>> = HashMap::new();
-        let mut nameless = Vec::new();
         for (&run_no, run) in self.scan.runs.iter().filter(|(_, run)| run.is_there) {
-            match &run.name {
-                Some(name) => {
-                    by_name.entry((run.is_document, name.clone())).or_default().push(run_no);
+            let name = match &run.name {
+                Some(name) => name.clone(),
+                None if self.scan.evicted.contains(&run_no) => {
+                    self.report.deleted += 1;
+                    continue;
                 }
-                None if self.scan.evicted.contains(&run_no) => self.report.deleted += 1,
-                None => nameless.push((run_no, run.is_document)),
-            }
-        }
-        for (run_no, is_document) in nameless {
-            let kind = if is_document { "document" } else { "run" };
-            let mut name = format!("{kind}-{run_no}");
-            let key = loop {
-                let key = (is_document, (AgentId::new(NAMELESS)?, RunId::new(&name)?));
-                if !by_name.contains_key(&key) {
-                    break key;
-                }
-                name.push('~');
+                None => self.new_name(run_no, run.is_document)?,
             };
-            let (agent, run) = key.1.clone();
-            self.report.missing.push(Missing::Name { agent, run, number: run_no });
-            by_name.insert(key, vec![run_no]);
+            by_name.entry((run.is_document, name)).or_default().push(run_no);
         }
         let mut last: Vec<_> = by_name.into_iter().collect();
         last.sort_unstable_by_key(|(_, numbers)| numbers.last().copied());
@@ -93,6 +80,16 @@ impl NewStore<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The name of a run or document that has lost its own.
+    fn new_name(&mut self, number: RunNo, is_document: bool) -> Result<Name> {
+        let kind = if is_document { "document" } else { "run" };
+        let run = RunId::new(&format!("{kind}-{number}"))?;
+        let name = (AgentId::new(NAMELESS)?, run);
+        let (agent, run) = name.clone();
+        self.report.missing.push(Missing::Name { agent, run, number });
+        Ok(name)
     }
 
     /// Writes the latest version of a document that can be read.
@@ -130,11 +127,12 @@ impl NewStore<'_> {
         for at in &run.records {
             let from = next;
             located.each_record(run, at, from, &mut |record| {
-                if record.seq < next {
+                let seq = record.header.seq;
+                if seq < next {
                     return Ok(());
                 }
-                miss_records(report, name, next, record.seq);
-                next = Seq(record.seq.0.saturating_add(1));
+                miss_records(report, name, next, seq);
+                next = Seq(seq.0.saturating_add(1));
                 report.records += 1;
                 report.bytes += record.payload().len() as u64;
                 writing.append(&record)
@@ -258,10 +256,10 @@ fn miss_records(report: &mut SalvageReport, (agent, run): &Name, from: Seq, to: 
 impl Writing<'_> {
     /// Appends a record, after the start and the end if these were before it.
     fn append(&mut self, read: &ReadRecord) -> Result<()> {
-        if self.start.is_some_and(|(start, _)| start < read.lsn) {
+        if self.start.is_some_and(|(start, _)| start < read.header.lsn) {
             self.begin()?;
         }
-        if read.is_late {
+        if read.header.flags & FLAG_LATE != 0 {
             self.end()?;
         }
         let record = new_record(read);
@@ -303,5 +301,6 @@ impl Writing<'_> {
 }
 
 fn new_record(read: &ReadRecord) -> NewRecord<'_> {
-    NewRecord::new(read.payload()).kind(read.kind()).content_type(read.content).at(read.at)
+    let FrameHeader { content, at, .. } = read.header;
+    NewRecord::new(read.payload()).kind(read.kind()).content_type(content).at(at)
 }
