@@ -410,6 +410,3 @@ fn near(id: SegmentId, run: &[SegmentId], compacting: &Compacting, bound: Bound)
 
 /// The part of an extent that a segment must waste to be compacted.
 const WASTE_PART: u64 = 6;
-
-#[cfg(test)]
-mod tests;

@@ -99,7 +99,7 @@ pub(crate) fn locate(source: Arc<SkipUnreadable>) -> Result<Located> {
     if located.segments.is_empty() && identity.is_none() {
         let found = page.into_iter().take(16).collect();
         let not_a_store = Error::NotAStore { found, len };
-        return Err(located.source.first_failure().unwrap_or(not_a_store));
+        return Err(located.source.failure().unwrap_or(not_a_store));
     }
     Ok(located)
 }

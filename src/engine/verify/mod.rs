@@ -42,8 +42,6 @@ pub struct VerifyReport {
     pub records: u64,
     /// How many runs live.
     pub runs: u64,
-    /// How many runs have frames in each segment, summed over the segments.
-    pub run_parts: u64,
     /// How many bytes were read.
     pub bytes: u64,
     /// Whether the index was compared: there was one, and it was not dropped meanwhile.
@@ -321,7 +319,6 @@ impl VerifyReport {
         self.segments += check.segments;
         self.frames += check.frames;
         self.records += check.records;
-        self.run_parts += check.run_parts;
         self.bytes += check.bytes;
         self.problems.extend(check.problems);
         Ok(())

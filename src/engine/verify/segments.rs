@@ -70,7 +70,6 @@ pub(crate) fn check_segment(
     let items = lex(&extent, segment.frames());
     let frames = check.walk(segment, (&extent, &items), end, directory.as_ref(), large);
     if let Some((stored, directory)) = stored.as_deref().zip(directory) {
-        check.run_parts = directory.run_count().into();
         // Frames that are damaged are other frames than those that the directory lists.
         let extent_len = segment.extent_size().bytes_u32() as usize;
         let piece = Piece { at: 0, bytes: &extent, extent_len };
