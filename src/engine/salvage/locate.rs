@@ -6,29 +6,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::engine::open::front_matter::{identify, read_base, read_slots};
+use crate::engine::open::segments;
 use crate::engine::salvage::skip_unreadable::SkipUnreadable;
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frames::frame::{FrameCheck, SegmentKey};
-use crate::format::map::manifest::{Extents, Use};
 use crate::format::map::superblock::ManifestAt;
-use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, PAGE_LEN};
-use crate::types::{LogPosition, RunNo};
-
-/// A segment of the damaged store.
-#[derive(Debug)]
-pub(crate) struct Found {
-    /// Where it starts in the file.
-    pub(crate) at: u64,
-    /// The length of its extent.
-    pub(crate) len: usize,
-    pub(crate) check: FrameCheck,
-    pub(crate) purpose: Purpose,
-    /// Where its log ends, if the manifest has it as sealed.
-    pub(crate) end: Option<u32>,
-}
+use crate::types::{ExtentNo, LogPosition, RunNo};
 
 /// All that salvage knows before it reads frames.
 #[derive(Debug)]
@@ -37,7 +24,7 @@ pub(crate) struct Located {
     pub(crate) source: Arc<SkipUnreadable>,
     /// The size of the extents, if the file still states it.
     pub(crate) extent_size: Option<ExtentSize>,
-    pub(crate) segments: Vec<Found>,
+    pub(crate) segments: Vec<Arc<Segment>>,
     /// Whether the manifest is whole.
     pub(crate) has_manifest: bool,
     /// Extents that may have been segments, because their headers cannot be read.
@@ -82,7 +69,10 @@ pub(crate) fn locate(source: Arc<SkipUnreadable>) -> Result<Located> {
     };
     match read_base(&located.disk, &mut RecoveryReport::default(), false) {
         Ok(base) if located.is_read(base.manifest) => {
-            located.take_listed(&base.extents, base.extent_size);
+            // Outputs that do not count are not among them.
+            let known = segments(&located.disk, &base, &|_, _, _| None);
+            located.segments.extend(known.sealed.into_iter().chain(known.unsealed.into_values()));
+            located.has_manifest = true;
         }
         Err(error @ Error::Io { .. }) => return Err(error),
         read => {
@@ -110,21 +100,6 @@ impl Located {
         self.source.unread_in(&(at.offset..at.offset.saturating_add(at.len))).is_empty()
     }
 
-    /// Takes the segments that the manifest counts. An output counts once it is sealed.
-    fn take_listed(&mut self, extents: &Extents, size: ExtentSize) {
-        self.has_manifest = true;
-        let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-        for (&extent, used) in &extents.uses {
-            let Use::Log { segment: id, salt, purpose, sealed } = *used else { continue };
-            if purpose == Purpose::Output && sealed.is_none() {
-                continue;
-            }
-            let (at, check) = (size.offset_of(extent), FrameCheck::new(SegmentKey { id, salt }));
-            let end = sealed.map(|sealed| sealed.end);
-            self.segments.push(Found { at, len, check, purpose, end });
-        }
-    }
-
     /// Takes the segments in all extents by their headers: those of this store or, if it is not
     /// known which store the file is, of the store with the most segments.
     fn search(&mut self, uuid: Option<[u8; 16]>) -> Result<()> {
@@ -147,10 +122,14 @@ impl Located {
         let uuid = uuid.or(most.map(|(uuid, _)| uuid));
         for (at, header) in headers.into_iter().filter(|(_, header)| Some(header.uuid) == uuid) {
             let SegmentHeader { key, purpose, extent_size, .. } = header;
-            let len = usize::try_from(extent_size.bytes()).unwrap_or(usize::MAX);
-            let check = FrameCheck::new(key);
-            self.segments.push(Found { at, len, check, purpose, end: None });
-            self.extent_size.get_or_insert(extent_size);
+            let extent =
+                ExtentNo(u32::try_from((at - EXTENTS_AT) / extent_size.bytes()).unwrap_or(0));
+            if extent_size.offset_of(extent) == at {
+                let disk = self.disk.clone();
+                let segment = Segment::new(disk, extent_size, extent, key, purpose);
+                self.segments.push(Arc::new(segment));
+                self.extent_size.get_or_insert(extent_size);
+            }
         }
         Ok(())
     }

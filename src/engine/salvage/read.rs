@@ -5,7 +5,7 @@ use crate::engine::salvage::scan::{ChunkAt, FrameAt, RecordAt, Run, Spot};
 use crate::error::{Damage, Error, Result};
 use crate::format::frames::block::{BlockHead, MAX_RECORD, seq_in, unpack_chunk};
 use crate::format::frames::compression::Unreadable;
-use crate::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_COMPRESSED, FRAME_HEADER_LEN};
+use crate::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
 
@@ -46,21 +46,12 @@ fn is_read(result: Result<(), Unreadable>) -> Result<bool> {
 impl Located {
     /// The frame at a place, if it still checks.
     fn frame(&self, spot: Spot) -> Result<Option<(FrameHeader, Vec<u8>)>> {
-        let Some(found) = self.segments.get(spot.segment as usize) else { return Ok(None) };
-        let at = found.at + u64::from(spot.offset);
-        let head = self.disk.read_padded(at, FRAME_HEADER_LEN)?;
-        let Ok(header) = FrameHeader::decode_with(&head, &found.check, spot.offset) else {
-            return Ok(None);
-        };
-        let len = header.frame_len();
-        if len > found.len.saturating_sub(spot.offset as usize) {
-            return Ok(None);
+        let Some(segment) = self.segments.get(spot.segment as usize) else { return Ok(None) };
+        match segment.read_frame(spot.offset) {
+            Ok((header, payload)) => Ok(Some((header, payload.into_owned()))),
+            Err(Error::Corrupt(_)) => Ok(None),
+            Err(error) => Err(error),
         }
-        let mut bytes =
-            self.disk.read_padded(at + FRAME_HEADER_LEN as u64, len - FRAME_HEADER_LEN)?;
-        let is_whole = header.check_payload(&found.check, &bytes).is_ok();
-        bytes.truncate(header.payload_len as usize);
-        Ok(is_whole.then_some((header, bytes)))
     }
 
     /// The payload of a frame that is no record.

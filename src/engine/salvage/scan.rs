@@ -5,16 +5,16 @@ use core::cmp::Ordering;
 use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 
-use crate::engine::salvage::locate::{Found, Located};
+use crate::engine::salvage::locate::Located;
 use crate::engine::state::fold::CREATES;
-use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
+use crate::engine::state::scan::{Item, Lexed, frames_below, lex, payload_of};
+use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
 use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
 use crate::format::map::manifest::used_len;
-use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq, Timestamp};
 
@@ -106,8 +106,8 @@ pub(crate) struct Scan {
 /// Reads all segments.
 pub(crate) fn scan(located: &Located) -> Result<Scan> {
     let mut scan = Scan { lost: located.unread.clone(), ..Scan::default() };
-    for (number, found) in (0..).zip(&located.segments) {
-        scan.read_segment(located, number, found)?;
+    for (number, segment) in (0..).zip(&located.segments) {
+        scan.read_segment(located, number, segment)?;
     }
     for run in scan.runs.values_mut() {
         run.records.sort_unstable();
@@ -126,28 +126,27 @@ fn keep_latest(kept: &mut Option<FrameAt>, found: FrameAt) {
 }
 
 impl Scan {
-    fn read_segment(&mut self, located: &Located, number: u32, found: &Found) -> Result<()> {
-        let data = located.disk.data_end(found.at, found.len as u64);
-        let bytes = located.disk.read_data(found.at, found.len, data)?;
-        let items = lex(&bytes, &found.check);
-        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
-        let seal = items.iter().filter_map(Item::frame).find(is_seal);
-        let is_log = found.purpose == Purpose::Log;
-        let durable = match located.durable.segment.cmp(&found.check.segment()) {
-            _ if found.end.is_some() || !is_log => u32::MAX,
+    fn read_segment(&mut self, located: &Located, number: u32, segment: &Segment) -> Result<()> {
+        let bytes = segment.read_all()?;
+        let items = lex(&bytes, segment.frames());
+        let sealed = segment.sealed();
+        let is_log = !segment.is_output();
+        let durable = match located.durable.segment.cmp(&segment.id()) {
+            _ if sealed.is_some() || !is_log => u32::MAX,
             Ordering::Greater => u32::MAX,
             Ordering::Equal => located.durable.offset,
             Ordering::Less => 0,
         };
-        let end = found.end.or(seal.map(|seal| seal.header.position.offset));
+        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
+        let seal =
+            || Some(items.iter().filter_map(Item::frame).find(is_seal)?.header.position.offset);
+        let end = sealed.map(|sealed| sealed.end).or_else(seal);
         let frames = frames_below(&items, end.unwrap_or(u32::MAX));
         let least = if is_log { durable } else { 0 };
         let end = end.unwrap_or_else(|| len_u32(used_len(&bytes)).max(least));
-        self.note_lost(&items, found, end.min(len_u32(bytes.len())));
-        // A SEAL frame may list frames in front of it that a power cut took.
-        let directory = seal.filter(|_| durable == u32::MAX);
-        let directory = directory.and_then(|seal| directory_in(&bytes, seal));
-        let directory = directory.filter(|directory| directory.check().is_ok());
+        self.note_lost(&items, segment.file_offset(), end.min(len_u32(bytes.len())));
+        // Without a SEAL record, a directory may list frames that a power cut took.
+        let directory = sealed.and_then(|_| segment.directory().ok());
         for lexed in &self.counted(&frames, durable) {
             let (header, spot) = (&lexed.header, Spot::of(number, lexed));
             let payload = lexed.payload.is_ok().then(|| payload_of(&bytes, header));
@@ -170,7 +169,7 @@ impl Scan {
     }
 
     /// Notes where bytes that are no whole frames stand in place of frames.
-    fn note_lost(&mut self, items: &[Item], found: &Found, end: u32) {
+    fn note_lost(&mut self, items: &[Item], at: u64, end: u32) {
         for item in items {
             let (offset, to) = match *item {
                 Item::Gap { from, to, .. } => (from, to.unwrap_or(end).min(end)),
@@ -178,10 +177,10 @@ impl Scan {
                 Item::Frame(_) => continue,
             };
             if offset < to {
-                self.lost.push(found.at + u64::from(offset)..found.at + u64::from(to));
+                self.lost.push(at + u64::from(offset)..at + u64::from(to));
             }
         }
-        self.logs.push(found.at..found.at + u64::from(end));
+        self.logs.push(at..at + u64::from(end));
     }
 
     fn note_frame(&mut self, header: &FrameHeader, payload: Option<&[u8]>, spot: Spot) {

@@ -11,6 +11,8 @@ use runlog::storage::MemoryStorage;
 use runlog::{Compaction, Options, Outcome, ReaderOptions, RunLog, RunQuery, salvage_storage};
 use runlog_sim::{CrashImages, SimDisk, Survivors};
 
+use crate::support::background::Background;
+
 const FRONT: usize = 64 << 10;
 
 /// The payloads of the records of each run.
@@ -26,10 +28,12 @@ fn runs(storage: Arc<MemoryStorage>) -> Runs {
     all.map(|run| (run.to_string(), records(run.as_str()))).collect()
 }
 
+/// A store that frees nothing by itself.
 fn store(disk: &SimDisk) -> RunLog {
-    let options = Options::new().extent_size(1 << 16).background(false).index(false);
+    let options = Options::new().extent_size(1 << 16).index(false);
     let options =
         options.compaction(Compaction::new().automatic(false)).receipts(0, Duration::ZERO);
+    let options = options.scheduler(Arc::new(Background::default()));
     options.create_storage(Arc::new(disk.clone())).unwrap()
 }
 
