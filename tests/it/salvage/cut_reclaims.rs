@@ -56,6 +56,7 @@ fn delete(log: &RunLog, name: &str, numbers: Range<usize>) {
 /// does not delete come out as they were, once, and no others except `deleted` ones. Returns how
 /// many of these came back: each time the report says that deletions may be incomplete.
 fn came_back(disk: &SimDisk, log: &RunLog, deleted: &str, work: impl FnOnce()) -> usize {
+    log.sync().unwrap();
     let first = disk.op_count();
     let mut kept = runs(Arc::new(MemoryStorage::from_bytes(disk.image())));
     kept.retain(|name, _| !name.starts_with(deleted));
