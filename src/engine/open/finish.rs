@@ -40,7 +40,7 @@ pub(crate) fn finish(engine: &Engine, base: &Base, mut found: RecoveredLog) -> R
     state.record(log, next)?;
     let end = state.end_of_log();
     log.commit.begin(end);
-    begin_epoch(log, &mut state, end)
+    begin_epoch(log, &mut state, base, end)
 }
 
 /// Step 0. Before a record is added: the records that no superblock counts are durable, and a move
@@ -82,7 +82,10 @@ fn secure(log: &Log, base: &Base, found: &RecoveredLog) -> Result<bool> {
 
 /// Step 4: writes a superblock with the durable end of the log and the promised numbers. Only
 /// afterwards extents become free.
-fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition) -> Result<()> {
+///
+/// If numbers were left out, both slots state it: either may be lost, and the other one must not
+/// lead to the same numbers again, or say that the file is a copy.
+fn begin_epoch(log: &Log, state: &mut LogState, base: &Base, end: LogPosition) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     state.promised = state.numbers_ahead();
     allocator.write_superblock(|block| {
@@ -91,6 +94,9 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition) -> Result<()> 
         block.next_segment = state.next_segment;
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;
+    if base.lacks_numbers() {
+        allocator.write_superblock(|_| ())?;
+    }
     state.suspect_remains(log.extent_size);
     if !state.suspects.is_empty() {
         // Something was deleted, and the compaction that this began may have been broken off; or

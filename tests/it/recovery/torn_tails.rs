@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use runlog::env::Environment;
+use runlog::format::map::superblock::Superblock;
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, SUPERBLOCK_AT};
 use runlog::{
     Durability, Error, Metadata, NewRecord, Outcome, Place, ReaderOptions, RunLog, TailWriter,
 };
-use runlog_sim::{OpKind, SimDisk, Survivors};
+use runlog_sim::{OpKind, SimDisk, SimEntropy, Survivors};
 
 use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
 
@@ -310,4 +312,33 @@ fn numbers_are_left_out_if_one_superblock_is_lost() {
         let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
         assert!(next > given, "slot {slot}");
     }
+}
+
+/// Also if the random numbers of both openings are the same.
+#[test]
+fn an_opening_without_one_superblock_puts_the_numbers_it_leaves_out_into_both() {
+    let (disk, log) = create();
+    append(&log, 2);
+    log.close().unwrap();
+    let given = |image: &[u8]| {
+        let disk = SimDisk::from_image(without_newer_superblock(image));
+        let environment = Environment::system().entropy(Arc::new(SimEntropy::new(1)));
+        let options = unindexed(1).environment(environment);
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        // A power cut leaves this, without the document.
+        let left = disk.image();
+        (left, log.docs().put("space", "key", &NewRecord::new(b"value")).unwrap())
+    };
+    let (left, first) = given(&disk.image());
+    let (_, second) = given(&left);
+    assert!(second > first);
+}
+
+fn without_newer_superblock(image: &[u8]) -> Vec<u8> {
+    let slots = [0, 1].map(|slot| usize::try_from(SUPERBLOCK_AT).unwrap() + slot * 4096);
+    let epoch = |at: &usize| Superblock::decode(&image[*at..at + 4096]).ok().map(|it| it.epoch);
+    let newer = slots.into_iter().max_by_key(epoch).unwrap();
+    let mut image = image.to_vec();
+    image[newer + 30] ^= 1;
+    image
 }
