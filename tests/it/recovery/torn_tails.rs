@@ -1,6 +1,7 @@
 //! Where the log ends after a crash, and what an opening refuses: one short store for each sentence
 //! of the rule (section 20 of FORMAT.md).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use runlog::env::Environment;
@@ -332,6 +333,39 @@ fn an_opening_without_one_superblock_puts_the_numbers_it_leaves_out_into_both() 
     let (left, first) = given(&disk.image());
     let (_, second) = given(&left);
     assert!(second > first);
+}
+
+/// A failed opening may leave two superblocks that check, so the next one leaves nothing out.
+#[test]
+fn an_opening_without_one_superblock_that_fails_does_not_promise_numbers_in_use() {
+    let options = || unindexed(1).tail_writer(TailWriter::Pwrite);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(true).create_storage(Arc::new(disk.clone())).unwrap();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    fill(&log, 1);
+    log.checkpoint().unwrap();
+    assert!(log.stats().unwrap().index_extents > 0);
+    let disk = SimDisk::from_image(disk.image());
+    let log = options().index(true).open_storage(Arc::new(disk.clone())).unwrap();
+    // A power cut leaves this, without the document.
+    let left = without_newer_superblock(&disk.image());
+    let given = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
+    // The openings drop the index, and for that they move the manifest.
+    let mut failed = 0;
+    for sync in 0.. {
+        let disk = SimDisk::from_image(left.clone());
+        disk.fail_nth(OpKind::Sync, sync, ErrorKind::Other);
+        let is_open = options().open_storage(Arc::new(disk.clone())).is_ok();
+        disk.clear_faults();
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
+        assert!(next > given, "sync {sync}");
+        if is_open {
+            break;
+        }
+        failed += 1;
+    }
+    assert!(failed > 2, "{failed}");
 }
 
 fn without_newer_superblock(image: &[u8]) -> Vec<u8> {
