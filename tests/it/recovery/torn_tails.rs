@@ -198,7 +198,7 @@ fn a_failed_sync_of_an_opening_and_a_loss_of_power_leave_a_prefix() {
     for sync in 0..6 {
         for (seed, survivors) in (0..8).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
             let disk = SimDisk::from_image(image.clone());
-            disk.fail_nth(OpKind::Sync, sync, std::io::ErrorKind::Other);
+            disk.fail_nth(OpKind::Sync, sync, ErrorKind::Other);
             let failed = unindexed(1).open_storage(Arc::new(disk.clone())).is_err();
             disk.clear_faults();
             drop(unindexed(1).open_storage(Arc::new(disk.clone())).unwrap());
