@@ -185,6 +185,17 @@ impl SimDisk {
         state.image = image;
     }
 
+    /// The system takes clean pages out of its cache: what a failed sync dropped reads as it is on
+    /// the device. Without a history that does nothing.
+    pub fn evict(&self) {
+        let mut state = self.state.lock();
+        let State { history, image, .. } = &mut *state;
+        if let History::Durable(durable) = history {
+            durable.evict();
+            durable.volatile_into(image);
+        }
+    }
+
     /// Ends the recording and returns it; an empty one if there was none. The disk continues
     /// untracked.
     #[must_use]

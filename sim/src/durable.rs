@@ -235,6 +235,11 @@ impl Durable {
         self.base = stored;
     }
 
+    /// Forgets the sectors that failed syncs dropped: reads see the device there again.
+    pub(crate) fn evict(&mut self) {
+        self.lost.clear();
+    }
+
     /// The image that reads see.
     pub(crate) fn volatile_into(&self, out: &mut Vec<u8>) {
         out.clear();

@@ -11,7 +11,7 @@ use runlog::{
 
 use crate::readers::following::small;
 use crate::support::frames::frames_in;
-use crate::support::reads::OnlyReads;
+use crate::support::tap::Tap;
 
 /// A store, and a storage for its readers: within each of the first `races` reads of an extent,
 /// the writer appends three records and syncs them, and appends another one, which says so. The
@@ -22,7 +22,7 @@ fn overtaken_within_reads(races: u64) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
     let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
     let (count, log) = (Arc::<AtomicU64>::default(), Mutex::new(log));
     let raced = Arc::clone(&count);
-    let split = OnlyReads::split(storage, move |_, len| {
+    let split = Tap::splits_reads(storage, move |_, len| {
         if len < 32 << 10 || raced.load(Ordering::SeqCst) >= races {
             return;
         }
@@ -74,7 +74,7 @@ fn moved_within_reads(moves: usize) -> Arc<dyn Storage> {
     let needle = bytes.windows(8).position(|part| part == b"a needle").unwrap() as u64;
     // Once for each look at the superblocks.
     let (writer, is_due) = (Mutex::new((log, neighbours)), AtomicBool::new(true));
-    OnlyReads::new(storage, move |offset, len| {
+    Tap::only_reads(storage, move |offset, len| {
         is_due.fetch_or(offset < 16 << 10, Ordering::SeqCst);
         let is_read = (offset..offset + len as u64).contains(&needle);
         if is_read && is_due.swap(false, Ordering::SeqCst) {
@@ -128,7 +128,7 @@ fn receipts_that_move(moves: usize, is_ready: &Arc<AtomicBool>) -> Arc<dyn Stora
     log.sync().unwrap();
     let writer = Mutex::new((log, names("neighbour", moves).collect::<Vec<_>>()));
     let is_ready = Arc::clone(is_ready);
-    OnlyReads::new(storage, move |offset, _| {
+    Tap::only_reads(storage, move |offset, _| {
         if is_ready.load(Ordering::SeqCst) && offset >= 64 << 10 {
             let (log, left) = &mut *writer.lock().unwrap();
             if let Some(name) = left.pop() {
@@ -166,7 +166,7 @@ fn goes_on_behind_the_manifest(races: u64) -> Arc<dyn Storage> {
     log.delete_run("gone").unwrap();
     log.reclaim().unwrap();
     let (writer, state) = (Mutex::new((log, run)), Mutex::new((races, false)));
-    OnlyReads::new(storage, move |offset, len| {
+    Tap::only_reads(storage, move |offset, len| {
         let (left, was_manifest) = &mut *state.lock().unwrap();
         if *was_manifest && *left > 0 {
             *left -= 1;
@@ -205,7 +205,7 @@ fn appends_before_reads() -> (Arc<dyn Storage>, Arc<AtomicU64>) {
         }
         Ok(())
     };
-    (OnlyReads::new(storage, before), reads)
+    (Tap::only_reads(storage, before), reads)
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn an_extent_whose_segments_are_retired_again_and_again_while_they_are_copied_is
         let writer = Mutex::new(Reused { log, runs, held: None });
         let deaths = Arc::<AtomicU64>::default();
         let counted = Arc::clone(&deaths);
-        let busy = OnlyReads::new(storage, move |offset, len| {
+        let busy = Tap::only_reads(storage, move |offset, len| {
             let mut writer = writer.lock().unwrap();
             if offset == extent && len > 20_000 {
                 counted.fetch_add(u64::from(!writer.runs.is_empty()), Ordering::SeqCst);

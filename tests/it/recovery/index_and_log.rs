@@ -1,7 +1,6 @@
 //! The index and the log that it was built from. Opening compares them, and an index of another
 //! state of the log gives no answers.
 
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,11 +15,12 @@ use runlog::{
     Activity, Compaction, Compression, IndexRecovery, Observer, Options, Outcome, Phase, RunLog,
     RunQuery,
 };
-use runlog_sim::{CrashImages, SimDisk, Survivors};
+use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
 
 use crate::recovery::trust::add_changes;
 use crate::support::background::Background;
 use crate::support::frames;
+use crate::support::tap::Tap;
 
 const EXTENT: u64 = 64 << 10;
 const PAGE: usize = 4096;
@@ -376,7 +376,7 @@ fn a_process_that_dies_before_it_opens_the_index_costs_no_build_of_it() {
     }
 }
 
-/// A disk that keeps what a process leaves that dies as it first looks at the index.
+/// Keeps what a process leaves that dies as it first looks at the index.
 #[derive(Debug)]
 struct DiesAtIndex {
     disk: SimDisk,
@@ -401,6 +401,16 @@ impl DiesAtIndex {
         Arc::new(Self { disk, index, is_open, looks, left })
     }
 
+    fn storage(self: &Arc<Self>) -> Arc<Tap> {
+        let dies = Arc::clone(self);
+        Tap::new(Arc::new(self.disk.clone()), move |call| {
+            if matches!(call.kind, OpKind::Read | OpKind::Write) {
+                dies.look(call.offset);
+            }
+            Ok(())
+        })
+    }
+
     fn look(&self, offset: u64) {
         if self.index.iter().any(|extent| extent.contains(&offset))
             && self.is_open.load(Ordering::Relaxed)
@@ -412,38 +422,6 @@ impl DiesAtIndex {
     }
 }
 
-impl Storage for DiesAtIndex {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.look(offset);
-        self.disk.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.look(offset);
-        self.disk.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.punch(offset, len)
-    }
-}
-
 /// redb may end the process when it opens a damaged index. The next opening must not try it again,
 /// or the store would never open: neither after the death of the process nor after a loss of power.
 #[test]
@@ -451,13 +429,13 @@ fn an_index_that_ended_the_process_which_opened_it_is_dropped_unread() {
     let storage = DiesAtIndex::new(with_index());
     assert!(!storage.index.is_empty());
     let options = || options().scheduler(Arc::new(Background::default()));
-    let log = options().open_storage(storage.clone()).unwrap();
+    let log = options().open_storage(storage.storage()).unwrap();
     storage.is_open.store(true, Ordering::Relaxed);
     log.checkpoint().unwrap();
     let left = storage.left.lock().unwrap().take().unwrap();
     for image in left {
         let storage = DiesAtIndex::new(image);
-        let log = options().open_storage(storage.clone()).unwrap();
+        let log = options().open_storage(storage.storage()).unwrap();
         storage.is_open.store(true, Ordering::Relaxed);
         assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
         assert!((0..20).all(|run| is_whole(&log, run)));

@@ -11,7 +11,7 @@ use runlog::format::{EXTENTS_AT, ExtentSize};
 use runlog::storage::Storage;
 use runlog_sim::{SimDisk, SplitMix64};
 
-use super::machine::EXTENT;
+use crate::support::machine::EXTENT;
 
 /// The header and both superblocks are before this.
 const HEAD: usize = 12 << 10;
@@ -60,9 +60,11 @@ impl Harm {
         };
         let at = PAGE * (1 + slot);
         let mut sector = image[at..at + SECTOR].to_vec();
-        match random.coin() {
-            true => sector.fill(0),
-            false => sector[random.index(150)] ^= 1 << random.below(8),
+        match random.below(3) {
+            0 => sector.fill(0),
+            1 => sector[random.index(150)] ^= 1 << random.below(8),
+            // What should be in the other place.
+            _ => sector.copy_from_slice(&image[PAGE * (2 - slot)..][..SECTOR]),
         }
         (at, sector)
     }
