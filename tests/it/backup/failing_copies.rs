@@ -13,7 +13,6 @@
 
 use std::sync::Arc;
 
-use runlog::format::map::superblock::Superblock;
 use runlog::storage::Storage;
 use runlog::{Corruption, Durability, Error, Metadata, Place, Reader, ReaderOptions};
 use runlog_sim::settings::scale;
@@ -26,6 +25,7 @@ use crate::support::fault::damage::Harm;
 use crate::support::fault::{FaultPlan, give_space, some_survivors};
 use crate::support::gate::Gate;
 use crate::support::machine::Machine;
+use crate::support::manifest::slots;
 use crate::support::model::{Found, Model};
 use crate::support::scene::Scene;
 use crate::support::stories::{Kind, tell_any};
@@ -135,7 +135,7 @@ impl Copy {
             return Ok(());
         }
         match self.random.below(16) {
-            0 if has_both_slots(&self.disk.image()) => {
+            0 if slots(&self.disk.image()).iter().all(Result::is_ok) => {
                 let harm = [Harm::Slot, Harm::NewerSlot][self.random.index(2)];
                 self.disk.set_faults_aside(true);
                 harm.on_disk(&self.disk, &mut self.random);
@@ -406,9 +406,4 @@ impl Copy {
         }
         Ok(())
     }
-}
-
-/// Whether both superblocks check.
-fn has_both_slots(image: &[u8]) -> bool {
-    [4096, 8192].into_iter().all(|at| Superblock::decode(&image[at..at + 4096]).is_ok())
 }

@@ -27,7 +27,7 @@ pub(crate) fn reader(storage: Arc<dyn Storage>) -> Reader {
 }
 
 /// Brings a copy up to date, broken off in front of each call. `check` gets what is left.
-pub(crate) fn broken_off(
+fn broken_off(
     earlier: impl Fn() -> SimDisk,
     source: &Reader,
     mut check: impl FnMut(&SimDisk, &str),

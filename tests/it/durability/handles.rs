@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, ContentType, Durability, Error, Expected, Metadata, NewRecord, Outcome, RunQuery,
-    RunStatus, Seq,
+    Allow, ContentType, Durability, Error, Metadata, NewRecord, Outcome, RunQuery, RunStatus, Seq,
 };
-use runlog_sim::{SimDisk, Survivors};
 use tempfile::TempDir;
 
 use super::levels::{on_demand, quiet, unsynced};
@@ -193,62 +191,6 @@ fn dropping_the_last_handle_closes_the_store() {
         run.append(b"a writer is a handle too").unwrap();
     }
     assert_eq!(on_demand().open(&path).unwrap().run("run").unwrap().records, 6);
-}
-
-#[test]
-fn a_store_that_was_never_closed_opens_with_everything_in_it() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = quiet().create_storage(storage.clone()).unwrap();
-    let run = log.start_run("agent", "run", b"m").unwrap();
-    let mut images = Vec::new();
-    for number in 0..300_u32 {
-        run.append(&number.to_le_bytes().repeat(100)).unwrap();
-        if number % 10 == 0 {
-            images.push((number, storage.to_bytes()));
-        }
-    }
-    for (number, image) in images {
-        let log = quiet().open_storage(Arc::new(MemoryStorage::from_bytes(image))).unwrap();
-        let report = log.recovery_report();
-        assert!(!report.clean && report.is_clean(), "{report}");
-        let summary = log.run("run").unwrap();
-        assert_eq!((summary.records, summary.started), (u64::from(number) + 1, true));
-        for (at, record) in (0..=number).zip(log.trace("run").unwrap()) {
-            assert_eq!(record.unwrap().payload(), at.to_le_bytes().repeat(100));
-        }
-        assert_eq!(log.metadata("run").unwrap().unwrap().payload(), b"m");
-        let appended = log.writer("run").unwrap().append(b"on").unwrap();
-        assert_eq!(appended.seq, Seq(u64::from(number) + 1));
-        assert!(log.verify().unwrap().is_clean());
-    }
-}
-
-#[test]
-fn no_version_and_no_order_is_given_out_twice_whatever_a_power_loss_takes() {
-    let mut disk = SimDisk::new();
-    let mut log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
-    let (mut versions, mut orders) = (Vec::new(), Vec::new());
-    for life in 0..6 {
-        let run = log.start_run("agent", &format!("run-{life}"), unsynced()).unwrap();
-        for number in 0..3 {
-            let value = format!("value {life} {number}");
-            versions
-                .push(log.docs().put("space", "key", &NewRecord::new(value.as_bytes())).unwrap());
-            orders.push(run.append(value.as_bytes()).unwrap().lsn);
-        }
-        drop(run);
-        disk = SimDisk::from_image(disk.crash(Survivors::Nothing, life));
-        log = quiet().open_storage(Arc::new(disk.clone())).unwrap();
-        // The store does not contain what a client of an earlier life has seen.
-        let seen = *versions.last().unwrap();
-        let again = log.docs().put("space", "key", &NewRecord::new(b"another's")).unwrap();
-        versions.push(again);
-        let stale = Expected::Version(seen);
-        let refused = log.docs().put_if("space", "key", &NewRecord::new(b"based on that"), stale);
-        assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
-    }
-    assert!(versions.is_sorted_by(|left, right| left < right), "{versions:?}");
-    assert!(orders.is_sorted_by(|left, right| left < right), "{orders:?}");
 }
 
 #[test]

@@ -4,14 +4,11 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use runlog::format::EXTENTS_AT;
-use runlog::format::map::manifest::read_area;
-use runlog::format::map::superblock::Superblock;
-use runlog::storage::Storage;
-use runlog::{Durability, Error, ExtentNo, IndexRecovery, Metadata, RunQuery};
+use runlog::{Durability, Error, IndexRecovery, Metadata, RunQuery};
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
 use crate::support::cuts::{check_whole, open};
+use crate::support::manifest::fill_up;
 use crate::support::world::{Abandoned, EXTENT, Machine, World};
 
 #[test]
@@ -45,22 +42,6 @@ fn an_index_of_which_a_failed_sync_dropped_pages_is_whole_after_a_power_loss() {
         gate.shut();
     }
     assert!(kept > 10, "{kept}");
-}
-
-/// Releases the blocks of free extents, as if other files took them; there is no more space.
-fn fill_up(disk: &SimDisk) {
-    let image = disk.image();
-    let slots = [4096, 8192].map(|at| Superblock::decode(&image[at..at + 4096]));
-    let newest = slots.into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
-    let at = newest.manifest;
-    let area = &image[at.offset as usize..(at.offset + at.len) as usize];
-    let owned = read_area(area, newest.uuid, at.generation).unwrap().extents.uses;
-    for number in 0..(image.len() as u64 - EXTENTS_AT) / EXTENT {
-        if !owned.contains_key(&ExtentNo(u32::try_from(number).unwrap())) {
-            disk.punch(EXTENTS_AT + number * EXTENT, EXTENT).unwrap();
-        }
-    }
-    disk.set_capacity(disk.allocated());
 }
 
 #[test]

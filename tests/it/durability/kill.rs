@@ -222,7 +222,6 @@ impl Harness {
         } else {
             open_copy(&options, &self.store())
         };
-        println!("{context}: {}", log.recovery_report());
         assert!(log.recovery_report().damaged.is_empty(), "{context}");
         assert_eq!(log.health().quarantined, [], "{context}");
         self.ledger.settle(&log);

@@ -12,7 +12,6 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use runlog::env::Environment;
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::storage::MemoryStorage;
 use runlog::{
@@ -400,47 +399,4 @@ fn a_refusal_at_disk_level_rests_on_what_no_power_loss_takes() {
     let before = syncs(&log);
     assert!(matches!(run.append(b"late"), Err(Error::RunEnded { .. })));
     assert_eq!(syncs(&log), before);
-}
-
-/// Segments for a large record are set aside before it is written. If a power loss cuts the record
-/// off, its last bytes may be there and none before them: an empty segment must not be continued
-/// when one after it is closed.
-#[test]
-fn what_is_appended_after_a_large_record_that_was_lost_but_for_its_end_is_kept() {
-    for number in 0.. {
-        let disk = SimDisk::new();
-        let log = quiet().create_storage(Arc::new(disk.clone())).unwrap();
-        let run = log.start_run("agent", "run", ()).unwrap();
-        let _ = log.start_run("agent", "gone", ()).unwrap().end(&Outcome::completed()).unwrap();
-        // That leaves an empty tail; the next call sets a segment aside behind it.
-        let _ = log.erase_run("gone").unwrap();
-        drop(log.start_run("agent", "run", ()).unwrap());
-        disk.fail_from(disk.op_count() + number, ErrorKind::Other);
-        if run.append(&[1; 90_000]).is_ok() {
-            assert!(number > 10, "{number}");
-            return;
-        }
-        let disk = SimDisk::from_image(disk.crash(Survivors::OnlyLast, 0));
-        // Another boot: the page cache is gone.
-        let environment = Environment::system();
-        let options = quiet().environment(environment);
-        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
-        let run = log.start_run("agent", "next", ()).unwrap();
-        for number in 0..200_u8 {
-            run.append(&[number; 3000]).unwrap();
-            if number % 30 == 0 {
-                log.checkpoint().unwrap();
-                log.compact().unwrap();
-            }
-        }
-        drop(run);
-        let trace = log.trace(("agent", "next")).unwrap();
-        let found: Vec<u8> = trace.map(|record| record.unwrap().payload()[0]).collect();
-        assert_eq!(found, (0..200).collect::<Vec<u8>>(), "cut before operation {number}");
-        let found = log.verify().unwrap();
-        assert!(found.is_clean(), "cut before operation {number}: {found:?}");
-        log.close().unwrap();
-        let log = quiet().open_storage(Arc::new(disk)).unwrap();
-        assert_eq!(log.trace(("agent", "next")).unwrap().count(), 200);
-    }
 }

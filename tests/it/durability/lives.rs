@@ -24,8 +24,9 @@ use runlog_sim::{SimDisk, SimEntropy, SplitMix64};
 use crate::support::background::Background;
 use crate::support::campaign::{Campaign, Counts};
 use crate::support::cuts::check_whole;
-use crate::support::fault::damage::{Harm, assert_nothing_behind_areas, lose_something};
+use crate::support::fault::damage::{Harm, lose_something};
 use crate::support::fault::{FaultPlan, give_space, some_survivors};
+use crate::support::manifest::assert_nothing_behind_areas;
 use crate::support::world::{Machine, World};
 
 /// Few enough for a plain `cargo test`, and those of CI.

@@ -15,8 +15,8 @@ use runlog::{
 };
 use tempfile::TempDir;
 
-use crate::backup::backups::seals;
 use crate::readers::following::{all, all_and_errors, small, store, told};
+use crate::support::manifest::Manifest;
 use crate::support::tap::Tap;
 
 /// Runs over several segments, of which some are compressed and some have large records.
@@ -129,7 +129,7 @@ fn a_segment_of_which_no_frame_is_left_is_told_once_in_its_place() {
     let reader = ReaderOptions::new().open_storage(storage).unwrap();
     let whole = all(&mut reader.follow(Follow::Everything, LogCursor::START).unwrap());
     let whole: Vec<String> = whole.iter().map(told).collect();
-    let places = seals(&image);
+    let places = Manifest::of(&image).unwrap().seals();
     assert!(places.len() > 2, "{places:?}");
     for (number, (start, seal)) in places.into_iter().enumerate() {
         for value in [0, 0x55] {
@@ -161,7 +161,7 @@ fn a_cursor_among_lost_frames_is_told_of_them_wherever_it_is() {
     let reader = ReaderOptions::new().open_storage(storage).unwrap();
     let events = all(&mut reader.follow(Follow::Everything, LogCursor::START).unwrap());
     let mut within = 0;
-    for (start, seal) in seals(&image) {
+    for (start, seal) in Manifest::of(&image).unwrap().seals() {
         let mut bytes = image.clone();
         bytes[start + 64..seal].fill(0x55);
         let broken = Arc::new(MemoryStorage::from_bytes(bytes));

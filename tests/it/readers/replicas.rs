@@ -175,7 +175,7 @@ fn collect(log: &RunLog, over: &AtomicBool) -> u64 {
 
 #[test]
 fn readers_beside_writers_see_all_that_was_acknowledged_and_nothing_else() {
-    let steps = scale(2_500, 10_000);
+    let steps = scale(800, 3_000);
     for pin_age in [None, Some(Duration::from_millis(2))] {
         let space = if pin_age.is_some() { SpaceReturn::Punch } else { SpaceReturn::Shrink };
         let compaction = Compaction::new().bytes_per_second(None);

@@ -55,7 +55,7 @@ fn each_zeroed_sector_costs_what_it_hits_or_refuses_the_file() {
 
 #[test]
 fn each_page_that_cannot_be_read_costs_what_it_hits_or_refuses_the_file() {
-    check_blocks(PAGE as usize, Way::Unreadable, settings::stride(13, 3));
+    check_blocks(PAGE as usize, Way::Unreadable, settings::stride(5, 1));
 }
 
 /// Checks one of so many blocks of this length that have bytes.

@@ -10,7 +10,7 @@ use runlog::format::{EXTENTS_AT, FrameHeader, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
 use runlog::{Options, ReaderOptions, RunQuery};
 
-use crate::backup::backups::seals;
+use crate::support::manifest::Manifest;
 use crate::support::tap::Tap;
 
 const PAGE: usize = 4096;
@@ -124,7 +124,7 @@ fn a_reader_takes_no_directory_that_claims_to_be_larger_than_its_extent() {
     log.close().unwrap();
     for claimed in [u32::MAX - 15, 64 << 10] {
         let mut bytes = storage.to_bytes();
-        let places = seals(&bytes);
+        let places = Manifest::of(&bytes).unwrap().seals();
         assert!(places.len() > 8, "{}", places.len());
         for (start, seal) in places {
             let key = SegmentHeader::decode(&bytes[start..]).unwrap().key;

@@ -76,41 +76,6 @@ fn all_of(log: &RunLog, run: &str) -> (RunSummary, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn runs_of_the_tail_are_known_wherever_they_began() {
-    for (index, compacted) in [(true, false), (false, false), (false, true), (true, true)] {
-        let storage = Told::default();
-        let log = options().index(index).create_storage(storage.storage()).unwrap();
-        let mut long = Vec::new();
-        for round in 0..20 {
-            let name = format!("long-{round}");
-            long.push(log.start_run("agent", &name, unsynced()).unwrap());
-            for run in long.iter().skip(round % 3).step_by(3) {
-                let _ = run.append(&record(run.run().as_str(), round)).unwrap();
-            }
-            write_ended(&log, round * 10..round * 10 + 10);
-            if compacted && round % 8 == 5 {
-                let done = log.compact().unwrap();
-                assert!(done.segments > 0, "{done:?}");
-            }
-        }
-        for run in &long {
-            let _ = run.append(b"in the tail").unwrap();
-        }
-        assert!(log.stats().unwrap().log_extents > 20);
-        let names: Vec<String> = long.iter().map(|run| run.run().to_string()).collect();
-        let before: Vec<_> = names.iter().map(|name| all_of(&log, name)).collect();
-        let left = storage.killed();
-        let again = options().index(index).open_storage(left.storage()).unwrap();
-        assert!(again.recovery_report().is_clean(), "{}", again.recovery_report());
-        for (name, before) in names.iter().zip(&before) {
-            assert_eq!(all_of(&again, name), *before, "{name}, index {index}");
-            let appended = again.writer(name.as_str()).unwrap().append(b"next").unwrap();
-            assert_eq!(appended.seq.0, before.1.len() as u64, "{name}, index {index}");
-        }
-    }
-}
-
-#[test]
 fn a_run_of_the_tail_that_began_lately_costs_no_look_at_segments_that_are_older() {
     let read_by_open = |runs: usize| {
         let storage = Told::default();

@@ -2,22 +2,13 @@
 
 use std::sync::Arc;
 
-use runlog::format::map::manifest::{
-    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, encode_batch, read_area,
-};
-use runlog::format::map::superblock::Superblock;
+use runlog::format::map::manifest::{Change, RecordKey, encode_batch};
 use runlog::format::segments::segment::Purpose;
 use runlog::{ExtentNo, Options, Outcome, RunLog, SegmentId};
 use runlog_sim::SimDisk;
 
+use crate::support::manifest::{Manifest, slots};
 use crate::support::world::{EXTENT, Machine};
-
-const PAGE: usize = 4096;
-
-/// The two superblocks of a file.
-fn slots(image: &[u8]) -> [Result<Superblock, runlog::Damage>; 2] {
-    [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]))
-}
 
 #[test]
 fn a_new_store_has_two_superblocks_that_check() {
@@ -61,24 +52,6 @@ fn assert_filled(log: &RunLog, runs: std::ops::Range<usize>) {
     }
 }
 
-/// The newest superblock, and where the records of its manifest end.
-fn manifest(image: &[u8]) -> (Superblock, usize, u64) {
-    let newest = slots(image).into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
-    let at = usize::try_from(newest.manifest.offset).unwrap();
-    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
-    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
-    let end = at + AREA_HEADER_LEN + usize::try_from(read.records).unwrap() * RECORD_LEN;
-    (newest, end, read.records)
-}
-
-/// Adds a batch to the manifest.
-pub(crate) fn add_changes(image: &mut [u8], changes: &[Change]) {
-    let (newest, end, index) = manifest(image);
-    let key = RecordKey { generation: newest.manifest.generation, index };
-    let batch = encode_batch(changes, key);
-    image[end..end + batch.len()].copy_from_slice(&batch);
-}
-
 /// From the first areas to wider ones and on, by commits that each meet a full disk.
 #[test]
 fn a_full_disk_never_keeps_the_manifest_from_telling_what_was_freed() {
@@ -114,8 +87,8 @@ fn a_torn_manifest_is_opened_on_a_full_disk() {
         log.checkpoint().unwrap();
         drop(log);
         let mut image = disk.image();
-        let (newest, end, index) = manifest(&image);
-        let key = RecordKey { generation: newest.manifest.generation, index };
+        let Manifest { block, contents, end, .. } = Manifest::of(&image).unwrap();
+        let key = RecordKey { generation: block.manifest.generation, index: contents.records };
         let (extent, segment, salt) = (ExtentNo(9999), SegmentId(9999), u64::MAX);
         let reserve = Change::Reserve { extent, segment, salt, purpose: Purpose::Log };
         let record = encode_batch(&[reserve], key);

@@ -1,6 +1,7 @@
 //! Code that the simulations share.
 //!
 //! - [`model`]: what was appended, and how much of it must be there after a crash.
+//! - [`manifest`]: what the superblocks and the manifest of a file say.
 //! - [`machine`]: the machine that a store runs on.
 //! - [`world`]: a store on a simulated disk, a workload for it, and the trace of both.
 //! - [`stories`]: recorded lives of stores.
@@ -19,10 +20,12 @@
 //! - [`told`]: an observer that keeps its calls.
 //! - [`callout`]: two operations next to each other, at the points where one calls out.
 //! - [`campaign`]: very many cases, distributed over threads.
+//! - [`answers`]: all that a store answers, as text.
 //! - [`allocations`]: the memory that a thread takes.
 //! - `mounted`: small file systems of the real kernel.
 
 pub(crate) mod allocations;
+pub(crate) mod answers;
 pub(crate) mod background;
 pub(crate) mod callout;
 pub(crate) mod campaign;
@@ -33,6 +36,7 @@ pub(crate) mod frames;
 pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod machine;
+pub(crate) mod manifest;
 pub(crate) mod model;
 #[cfg(target_os = "linux")]
 pub(crate) mod mounted;

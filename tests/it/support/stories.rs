@@ -12,7 +12,7 @@ use runlog_sim::{CrashImages, Op, SplitMix64};
 use super::background::Background;
 use super::campaign::Counts;
 use super::cuts::{Cut, Epoch, check_cut};
-use super::fault::damage::room_in_manifest;
+use super::manifest::room_in_manifest;
 use super::model::Model;
 use super::world::{Machine, World};
 use crate::compaction::compressed::of_kind;

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use runlog::storage::{Storage, TailWindow};
-use runlog_sim::{OpKind, SECTOR_LEN};
+use runlog_sim::OpKind;
 
 /// A call of the engine, and the range of the file that it is about.
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +30,6 @@ type Before = dyn Fn(Call) -> io::Result<()> + Send + Sync;
 pub(crate) struct Tap {
     storage: Arc<dyn Storage>,
     before: Arc<Before>,
-    /// It calls out within each read. Of what changes meanwhile the read has the first sector as
-    /// it was before, and the others as they are afterwards, because the system copies the pages
-    /// of a read one after the other.
-    splits: bool,
     /// It reports to the byte where data ends.
     knows_ends: bool,
 }
@@ -43,7 +39,7 @@ impl Tap {
         storage: Arc<dyn Storage>,
         before: impl Fn(Call) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { storage, before: Arc::new(before), splits: false, knows_ends: false })
+        Arc::new(Self { storage, before: Arc::new(before), knows_ends: false })
     }
 
     /// The storage of a process that only reads. It panics at each other call.
@@ -55,18 +51,6 @@ impl Tap {
             assert!(call.is_read(), "a reader makes the call {call:?}");
             before(call.offset, call.len as usize)
         })
-    }
-
-    /// The same, which calls out within each read.
-    pub(crate) fn splits_reads(
-        storage: Arc<dyn Storage>,
-        within: impl Fn(u64, usize) + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        let tap = Self::only_reads(storage, move |offset, len| {
-            within(offset, len);
-            Ok(())
-        });
-        Arc::new(Self { splits: true, ..(*tap).clone() })
     }
 
     /// A storage that reports to the byte where data ends, and calls out.
@@ -94,18 +78,8 @@ impl Storage for Tap {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let mut before = Vec::new();
-        if self.splits {
-            self.storage.read_at(offset, buf)?;
-            before.extend_from_slice(buf);
-        }
         self.pass(OpKind::Read, offset, buf.len() as u64)?;
-        self.storage.read_at(offset, buf)?;
-        let mut pieces = buf.chunks_mut(SECTOR_LEN).zip(before.chunks(SECTOR_LEN));
-        if let Some((piece, before)) = pieces.find(|(piece, before)| piece != before) {
-            piece.copy_from_slice(before);
-        }
-        Ok(())
+        self.storage.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -1,12 +1,12 @@
 //! Readers of what a crash left, without a writer: they show what opening it would recover.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use runlog::{Corruption, Place, ReadLog, Reader, ReaderOptions, RecoveryReport, RunQuery};
+use runlog::{Corruption, Place, Reader, ReaderOptions, RecoveryReport};
 use runlog_sim::settings::scale;
 use runlog_sim::{CrashImages, SimDisk, SplitMix64};
 
+use crate::support::answers::{answers, first_difference};
 use crate::support::campaign::Campaign;
 use crate::support::cuts::Epoch;
 use crate::support::fault::Loss;
@@ -20,50 +20,6 @@ const IMAGES: [u64; 2] = [400, 600];
 const SEED: u64 = 2026;
 /// Of so many images one is damaged besides.
 const HARMED: u64 = 5;
-
-/// All that a store answers, as text.
-fn all_of(log: &impl ReadLog) -> Vec<String> {
-    let mut all = Vec::new();
-    let page = log.list_runs(&RunQuery::new().limit(100_000));
-    let runs = page.as_ref().map(|page| page.runs.clone()).unwrap_or_default();
-    all.push(format!("{page:?}"));
-    for run in &runs {
-        all.push(format!("{:?}: {:?}", run.run, log.run(run)));
-        all.push(format!("{:?} {:?}", log.metadata(run), log.outcome(run)));
-        let items = match log.trace(run) {
-            Ok(trace) => trace.map(|item| {
-                short(&item.map(|record| {
-                    (record.seq(), record.lsn(), record.timestamp(), record.payload().to_vec())
-                }))
-            }),
-            Err(error) => {
-                all.push(format!("{error:?}"));
-                continue;
-            }
-        };
-        all.extend(items);
-    }
-    all.push(format!("{:?}", log.agents(None, 1000)));
-    all.push(format!("{:?}", log.held_runs()));
-    all.push(format!("{:?}", log.receipts(10_000)));
-    let page = log.list_documents(SPACE, "", None, 1000);
-    all.push(format!("{page:?}"));
-    for document in page.map(|page| page.documents).unwrap_or_default() {
-        let found = log
-            .document(SPACE, &document.key)
-            .map(|found| found.map(|found| (found.version(), found.payload().to_vec())));
-        all.push(short(&found));
-        all.push(format!("{:?}", log.document_version(SPACE, &document.key)));
-    }
-    all
-}
-
-/// The beginning of a value, and a check of all of it.
-fn short(value: &impl Debug) -> String {
-    let text = format!("{value:?}");
-    let check = crc32fast::hash(text.as_bytes());
-    format!("{} {check:08x}", text.chars().take(120).collect::<String>())
-}
 
 /// What both must report alike. A reader reads all directories at once, and may tell more damage.
 fn compare_reports(found: &RecoveryReport, recovered: &RecoveryReport) -> Result<(), String> {
@@ -93,15 +49,9 @@ fn compare(epoch: &Epoch, image: Vec<u8>) -> Result<(), String> {
         (one, other) => return Err(format!("{:?}, and {:?}", one.err(), other.err())),
     };
     compare_reports(&reader.recovery_report(), log.recovery_report())?;
-    let (mine, expected) = (all_of(&reader), all_of(&log));
-    if let Some((mine, expected)) = mine.iter().zip(&expected).find(|(one, other)| one != other) {
-        return Err(format!(
-            "{}\nthe reader answers\n{mine}\nand not\n{expected}",
-            log.recovery_report()
-        ));
-    }
-    if mine.len() != expected.len() {
-        return Err(format!("{} answers, not {}", mine.len(), expected.len()));
+    let (mine, expected) = (answers(&reader, SPACE), answers(&log, SPACE));
+    if let Some(difference) = first_difference(&mine, &expected) {
+        return Err(format!("{}\nthe reader answers {difference}", log.recovery_report()));
     }
     let verified = reader.verify().map_err(|error| format!("verify: {error}"))?;
     let after = log.verify().map_err(|error| format!("verify of the opened: {error}"))?;
