@@ -185,14 +185,11 @@ impl SimDisk {
         state.image = image;
     }
 
-    /// The system takes clean pages out of its cache: what a failed sync dropped reads as it is on
-    /// the device. Without a history that does nothing.
+    /// The cache drops clean pages: what a failed sync dropped reads as it is on the device.
     pub fn evict(&self) {
-        let mut state = self.state.lock();
-        let State { history, image, .. } = &mut *state;
+        let State { history, image, .. } = &mut *self.state.lock();
         if let History::Durable(durable) = history {
-            durable.evict();
-            durable.volatile_into(image);
+            durable.evict_into(image);
         }
     }
 

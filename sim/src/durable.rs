@@ -235,9 +235,11 @@ impl Durable {
         self.base = stored;
     }
 
-    /// Forgets the sectors that failed syncs dropped: reads see the device there again.
-    pub(crate) fn evict(&mut self) {
+    /// Forgets the sectors that failed syncs dropped: reads see the device there again, as `out`
+    /// has it then.
+    pub(crate) fn evict_into(&mut self, out: &mut Vec<u8>) {
         self.lost.clear();
+        self.volatile_into(out);
     }
 
     /// The image that reads see.

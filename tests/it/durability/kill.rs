@@ -9,8 +9,8 @@
 //! checkpoint of the index or a recovery. Some of these kills hit the engine wherever it is by
 //! then; for others the child stops at a point within the activity, so that a known share of all
 //! kills hits that point on any machine. Then the parent opens the file, or a copy of it, and
-//! compares everything with bytes that follow from the keys of the runs. The next child continues with the
-//! same file.
+//! compares everything with bytes that follow from the keys of the runs. The next child continues
+//! with the same file.
 
 use std::io::{BufRead, BufReader, PipeReader};
 use std::path::{Path, PathBuf};

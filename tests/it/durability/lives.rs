@@ -10,8 +10,8 @@
 //! some in a row, or all calls from one on, also during an opening. The disk fills, and has space
 //! again some lives later. In half of the lives the background work runs step by step in any order,
 //! and in the others the calls do it. Between two lives a superblock or the manifest may be
-//! damaged, which must lose nothing. At the end of a round a part of a sealed segment is lost: everything that this affects is
-//! reported, even after all dead segments were freed.
+//! damaged, which must lose nothing. At the end of a round a part of a sealed segment is lost:
+//! everything that this affects is reported, even after all dead segments were freed.
 //!
 //! `RUNLOG_REPLAY=round` repeats only this round, to investigate a failure.
 

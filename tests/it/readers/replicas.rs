@@ -1,13 +1,14 @@
-//! Readers beside writers, and next to a compaction that never rests: in the process of the writers,
-//! and in others.
+//! Readers beside writers, and next to a compaction that never rests: in the process of the
+//! writers, and in others.
 //!
-//! Goal: whatever is moved, deleted and reused meanwhile, each record that a reader gets has exactly
-//! the bytes that its run and its sequence determine, each answer has all that was acknowledged
-//! before it was asked, and deleted runs are reported as deleted.
+//! Goal: whatever is moved, deleted and reused meanwhile, each record that a reader gets has
+//! exactly the bytes that its run and its sequence determine, each answer has all that was
+//! acknowledged before it was asked, and deleted runs are reported as deleted.
 //!
 //! Method: on a real file with the smallest extents, workers write runs of which all bytes follow
 //! from their names, one thread compacts and gives space back, over and over, and readers read any
-//! runs in every way there is. They keep payloads and half-read traces, and come back to them later.
+//! runs in every way there is. They keep payloads and half-read traces, and come back to them
+//! later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

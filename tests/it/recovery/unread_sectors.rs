@@ -1,5 +1,5 @@
-//! Sectors that the disk cannot read, while a run is erased and where no manifest is left. What they
-//! cost an opening and a salvage is in `every_byte`.
+//! Sectors that the disk cannot read, while a run is erased and where no manifest is left. What
+//! they cost an opening and a salvage is in `every_byte`.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

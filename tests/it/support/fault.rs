@@ -1,6 +1,7 @@
 //! What goes wrong with the disk of a world, chosen from a seed.
 //!
-//! - [`FaultPlan`]: failures of a disk that is in use: kills, failed syncs and other calls, no space.
+//! - [`FaultPlan`]: failures of a disk that is in use: kills, failed syncs and other calls, no
+//!   space.
 //! - [`Loss`]: how a process ends, and what a disk has of its work then.
 //! - [`damage`]: faults of the medium between two lives.
 
