@@ -1,21 +1,27 @@
 //! Where the log ends after a crash, and what an opening refuses: one short store for each sentence
 //! of the rule (section 20 of FORMAT.md).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use runlog::env::Environment;
+use runlog::format::map::superblock::Superblock;
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, SUPERBLOCK_AT};
+use runlog::storage::Storage;
 use runlog::{
     Durability, Error, Metadata, NewRecord, Outcome, Place, ReaderOptions, RunLog, TailWriter,
 };
-use runlog_sim::{OpKind, SimDisk, Survivors};
+use runlog_sim::{CrashImages, OpKind, SimDisk, SimEntropy, Survivors};
 
 use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
+use crate::support::tap::Tap;
 
 const RECORD: usize = 3_000;
 
 fn create() -> (SimDisk, RunLog) {
     let disk = SimDisk::untracked(Vec::new());
-    let options = unindexed(1).tail_writer(TailWriter::Pwrite);
+    let options = unindexed().tail_writer(TailWriter::Pwrite);
     let log = options.create_storage(Arc::new(disk.clone())).unwrap();
     let about = Metadata::default().durability(Durability::Process);
     drop(log.start_run("agent", "run", about).unwrap());
@@ -41,7 +47,7 @@ fn fill(log: &RunLog, more: u8) {
 
 fn try_open(image: &[u8]) -> (SimDisk, Result<RunLog, Error>) {
     let disk = SimDisk::from_image(image.to_vec());
-    let log = unindexed(1).open_storage(Arc::new(disk.clone()));
+    let log = unindexed().open_storage(Arc::new(disk.clone()));
     (disk, log)
 }
 
@@ -195,16 +201,86 @@ fn a_failed_sync_of_an_opening_and_a_loss_of_power_leave_a_prefix() {
     for sync in 0..6 {
         for (seed, survivors) in (0..8).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
             let disk = SimDisk::from_image(image.clone());
-            disk.fail_nth(OpKind::Sync, sync, std::io::ErrorKind::Other);
-            let failed = unindexed(1).open_storage(Arc::new(disk.clone())).is_err();
+            disk.fail_nth(OpKind::Sync, sync, ErrorKind::Other);
+            let failed = unindexed().open_storage(Arc::new(disk.clone())).is_err();
             disk.clear_faults();
-            drop(unindexed(1).open_storage(Arc::new(disk.clone())).unwrap());
+            drop(unindexed().open_storage(Arc::new(disk.clone())).unwrap());
             disk.lose_power(survivors, seed);
             let (disk, log) = open(&disk.image());
             assert!(is_prefix(&log) >= durable, "sync {sync}, failed {failed}");
             goes_on(&disk, log);
         }
     }
+}
+
+/// Finding 24: a superblock states a floor behind a segment once the manifest has its SEAL record.
+#[test]
+fn a_damaged_seal_refuses_no_store_whatever_of_an_opening_was_stored() {
+    let (disk, log) = create();
+    fill(&log, 3);
+    let mut image = disk.image();
+    let (last, _) = frames_in(&image, 1).pop().unwrap();
+    image[last.end - 1_000..last.end].fill(0);
+    let disk = SimDisk::recording_from(image);
+    let log = unindexed().open_storage(Arc::new(disk.clone())).unwrap();
+    let all = is_prefix(&log);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let mut damaged = 0;
+    loop {
+        for (seed, survivors) in (0..4).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
+            let image = images.image(survivors, seed);
+            let frames = [0, 1].into_iter().flat_map(|number| frames_in(&image, number));
+            for (seal, _) in frames.filter(|(_, header)| header.kind == FrameKind::Seal) {
+                let mut image = image.clone();
+                image[seal.start + 80] ^= 1;
+                let (_, log) = try_open(&image);
+                let at = images.boundary();
+                let log = log.unwrap_or_else(|error| panic!("at {at}, {survivors:?}: {error}"));
+                let found = is_prefix(&log);
+                assert!(at < recording.ops.len() || found == all, "{survivors:?}: {found}");
+                damaged += 1;
+            }
+        }
+        if !images.advance() {
+            break;
+        }
+    }
+    assert!(damaged > 100, "{damaged}");
+}
+
+/// Finding 25: between its check and the moment at which it is written again, a page that a failed
+/// sync dropped leaves the cache.
+#[test]
+fn what_an_opening_found_is_durable_whenever_the_cache_drops_what_a_failed_sync_did_not_store() {
+    let mut lost = 0;
+    for (sectors, call) in (0..6).flat_map(|sectors| (0..40).map(move |call| (sectors, call))) {
+        let disk = SimDisk::new();
+        let options = unindexed().tail_writer(TailWriter::Pwrite);
+        let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+        drop(log.start_run("agent", "run", Metadata::default()).unwrap());
+        append(&log, 6);
+        // Which sectors are dropped follows from the number of the operation.
+        (0..sectors).for_each(|_| disk.sync().unwrap());
+        disk.fail_next(OpKind::Sync, ErrorKind::Other);
+        assert!(log.sync().is_err());
+        drop(log);
+        let (calls, cache) = (AtomicU64::new(0), disk.clone());
+        let evicting = Tap::new(Arc::new(disk.clone()), move |_| {
+            if calls.fetch_add(1, Ordering::Relaxed) == call {
+                cache.evict();
+            }
+            Ok(())
+        });
+        let log = options.open_storage(evicting).unwrap();
+        let found = is_prefix(&log);
+        lost += 6 - found;
+        drop(log);
+        disk.lose_power(Survivors::Nothing, 1);
+        let (_, log) = open(&disk.image());
+        assert_eq!(is_prefix(&log), found, "at call {call}, {sectors}");
+    }
+    assert!(lost > 0, "the cache was always late");
 }
 
 /// Finding 13: frames behind the end of the log state the floor.
@@ -310,4 +386,66 @@ fn numbers_are_left_out_if_one_superblock_is_lost() {
         let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
         assert!(next > given, "slot {slot}");
     }
+}
+
+/// Also if the random numbers of both openings are the same.
+#[test]
+fn an_opening_without_one_superblock_puts_the_numbers_it_leaves_out_into_both() {
+    let (disk, log) = create();
+    append(&log, 2);
+    log.close().unwrap();
+    let given = |image: &[u8]| {
+        let disk = SimDisk::from_image(without_newer_superblock(image));
+        let environment = Environment::system().entropy(Arc::new(SimEntropy::new(1)));
+        let options = unindexed().environment(environment);
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        // A power cut leaves this, without the document.
+        let left = disk.image();
+        (left, log.docs().put("space", "key", &NewRecord::new(b"value")).unwrap())
+    };
+    let (left, first) = given(&disk.image());
+    let (_, second) = given(&left);
+    assert!(second > first);
+}
+
+/// A failed opening may leave two superblocks that check, so the next one leaves nothing out.
+#[test]
+fn an_opening_without_one_superblock_that_fails_does_not_promise_numbers_in_use() {
+    let options = || unindexed().tail_writer(TailWriter::Pwrite);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(true).create_storage(Arc::new(disk.clone())).unwrap();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    fill(&log, 1);
+    log.checkpoint().unwrap();
+    assert!(log.stats().unwrap().index_extents > 0);
+    let disk = SimDisk::from_image(disk.image());
+    let log = options().index(true).open_storage(Arc::new(disk.clone())).unwrap();
+    // A power cut leaves this, without the document.
+    let left = without_newer_superblock(&disk.image());
+    let given = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
+    // The openings drop the index, and for that they move the manifest.
+    let mut failed = 0;
+    for sync in 0.. {
+        let disk = SimDisk::from_image(left.clone());
+        disk.fail_nth(OpKind::Sync, sync, ErrorKind::Other);
+        let is_open = options().open_storage(Arc::new(disk.clone())).is_ok();
+        disk.clear_faults();
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
+        assert!(next > given, "sync {sync}");
+        if is_open {
+            break;
+        }
+        failed += 1;
+    }
+    assert!(failed > 2, "{failed}");
+}
+
+fn without_newer_superblock(image: &[u8]) -> Vec<u8> {
+    let slots = [0, 1].map(|slot| usize::try_from(SUPERBLOCK_AT).unwrap() + slot * 4096);
+    let epoch = |at: &usize| Superblock::decode(&image[*at..at + 4096]).ok().map(|it| it.epoch);
+    let newer = slots.into_iter().max_by_key(epoch).unwrap();
+    let mut image = image.to_vec();
+    image[newer + 30] ^= 1;
+    image
 }
