@@ -228,7 +228,7 @@ impl Tailing {
                 return self.read_damaged(ordered, next, end);
             };
             next = lexed.end();
-            self.note(segment, &lexed, piece.payload_of(&lexed.header));
+            self.note(ordered, &lexed, piece.payload_of(&lexed.header));
         }
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Tailing {
             let FrameHeader { kind, seq, run_no, lsn, position, .. } = lexed.header;
             // A damaged block says itself how many records it costs.
             if lexed.payload.is_ok() || kind == FrameKind::Block {
-                self.note(segment, lexed, piece.payload_of(&lexed.header));
+                self.note(ordered, lexed, piece.payload_of(&lexed.header));
             } else {
                 let what = What::Damaged { seq: (kind == FrameKind::Record).then_some(seq) };
                 self.push(segment, Place { lsn, item: 1 }, run_no, position.offset, what);
@@ -273,8 +273,8 @@ impl Tailing {
     }
 
     /// Notes what a frame tells.
-    fn note(&mut self, segment: &Arc<Segment>, lexed: &Lexed, payload: &[u8]) {
-        let header = &lexed.header;
+    fn note(&mut self, ordered: &Ordered, lexed: &Lexed, payload: &[u8]) {
+        let (segment, header) = (&ordered.segment, &lexed.header);
         let (run_no, offset) = (header.run_no, header.position.offset);
         if matches!(header.kind, FrameKind::Bind | FrameKind::Start)
             && let Ok((agent, run, _)) = decode_ids(payload)
@@ -311,16 +311,17 @@ impl Tailing {
                     self.push(segment, place, eviction.run_no, offset, what);
                 }
             }
-            FrameKind::Block => self.note_block(segment, header, payload),
+            FrameKind::Block => self.note_block(ordered, header, payload),
             _ => {}
         }
     }
 
-    fn note_block(&mut self, segment: &Arc<Segment>, header: &FrameHeader, payload: &[u8]) {
-        let (mut raw, mut rows) = (Vec::new(), Vec::new());
+    /// A block whose head does not check may have had any order of the segment up to the last one.
+    fn note_block(&mut self, ordered: &Ordered, header: &FrameHeader, payload: &[u8]) {
+        let (segment, mut raw, mut rows) = (&ordered.segment, Vec::new(), Vec::new());
         let (run_no, offset) = (header.run_no, header.position.offset);
         let head = BlockHead::decode(header, payload);
-        let last = head.as_ref().map_or(header.lsn, |(head, _)| head.last_lsn);
+        let last = head.as_ref().map_or(ordered.last, |(head, _)| head.last_lsn);
         let Some(room) = self.room.checked_sub(header.extra as usize) else {
             let (place, what) = (Place { lsn: last, item: 1 }, What::Damaged { seq: None });
             return self.push(segment, place, run_no, offset, what);
