@@ -379,7 +379,7 @@ impl Reader {
     pub fn stats(&self) -> Result<Stats> {
         self.replica.ask(|answers| {
             let (extents, floor) = self.replica.extents();
-            stats_of(&self.replica.disk, answers, &extents, floor)
+            stats_of(&self.replica.disk, answers, || extents, || floor)
         })
     }
 
