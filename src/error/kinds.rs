@@ -46,10 +46,7 @@ impl Error {
 
     /// Whether stored bytes are damaged.
     pub fn is_corruption(&self) -> bool {
-        matches!(
-            self,
-            Self::Corrupt(_) | Self::Damaged(_) | Self::Truncated { .. } | Self::CopyDamaged { .. }
-        )
+        matches!(self, Self::Corrupt(_) | Self::Damaged(_) | Self::CopyDamaged { .. })
     }
 
     /// Whether the store needs `salvage` before it can be opened for writing.
@@ -252,7 +249,6 @@ mod tests {
             (Error::AlreadyExists { path: path() }, &["already_exists"]),
             (Error::NotRegularFile { path: path() }, &["not_a_store"]),
             (Error::NotAStore { found: Vec::new(), len: 0 }, &["not_a_store"]),
-            (Error::Truncated { len: 1, expected: 2 }, &["corruption"]),
             (
                 Error::UnsupportedVersion { found: 2, supported: 1 },
                 &["newer_format", "unsupported"],

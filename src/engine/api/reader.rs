@@ -96,7 +96,7 @@ impl ReaderOptions {
     /// [`Error::NotFound`](crate::Error::NotFound),
     /// [`Error::NotRegularFile`](crate::Error::NotRegularFile),
     /// [`Error::NotAStore`](crate::Error::NotAStore),
-    /// [`Error::Truncated`](crate::Error::Truncated),
+    /// [`Error::Damaged`](crate::Error::Damaged),
     /// [`Error::UnsupportedVersion`](crate::Error::UnsupportedVersion) and the like if the file is
     /// not a usable store; [`Error::Overtaken`](crate::Error::Overtaken) if the writer changed it
     /// again and again meanwhile.

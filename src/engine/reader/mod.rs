@@ -5,7 +5,6 @@
 mod advance;
 pub(crate) mod backup;
 mod copied;
-mod directories;
 pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod found;

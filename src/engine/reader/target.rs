@@ -12,7 +12,7 @@ use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Damage, Error, Owner, Place, Result};
+use crate::error::{Corruption, Error, Owner, Place, Result};
 use crate::format::map::header::StaticHeader;
 use crate::format::map::manifest::{
     Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch,
@@ -91,9 +91,7 @@ impl Target {
         let mut report = RecoveryReport::default();
         let base = match read_base(&disk, &mut report, true) {
             Ok(base) => base,
-            Err(error @ (Error::Io { .. } | Error::Damaged(_) | Error::Truncated { .. })) => {
-                return Err(as_copy(error));
-            }
+            Err(error @ (Error::Io { .. } | Error::Damaged(_))) => return Err(as_copy(error)),
             Err(_) => return Ok(None),
         };
         let is_copy = base.superblock.flags & FLAG_COPY != 0;
@@ -164,14 +162,10 @@ impl Target {
 
 /// The same failure, as that of an earlier copy.
 fn as_copy(error: Error) -> Error {
-    let damage = match error {
-        Error::Damaged(damage) => damage,
-        Error::Truncated { .. } => {
-            Corruption::new(Place::Manifest { offset: MANIFEST_AT }, Damage::Truncated)
-        }
-        error => return error,
-    };
-    Error::CopyDamaged { damage }
+    match error {
+        Error::Damaged(damage) => Error::CopyDamaged { damage },
+        error => error,
+    }
 }
 
 /// The page of the owner: that of the store, or, since a power loss may have torn that, one that
