@@ -140,7 +140,7 @@ pub use engine::api::documents::Documents;
 pub use engine::api::follow::Follower;
 pub use engine::api::open::WeakRunLog;
 pub use engine::api::read_log::ReadLog;
-pub use engine::api::reader::{Reader, ReaderDocuments, ReaderOptions};
+pub use engine::api::reader::{Reader, ReaderOptions};
 pub use engine::api::run_log::RunLog;
 pub use engine::api::run_writer::RunWriter;
 pub use engine::api::runs::Runs;
