@@ -157,7 +157,7 @@ impl Contents {
             }
             FrameKind::Hold => self.content = Some(ContentType::TEXT),
             FrameKind::Block => self.by_block(header, payload)?,
-            FrameKind::Chunk | FrameKind::Commit | FrameKind::Watermark => {}
+            FrameKind::Chunk | FrameKind::Commit => {}
         }
         Ok(())
     }

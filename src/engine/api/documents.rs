@@ -107,22 +107,6 @@ impl Documents<'_> {
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
-    /// Writes several documents of a namespace, all or none of them.
-    ///
-    /// # Errors
-    /// Those of [`Documents::put`]; [`Error::InvalidArgument`] for an empty list or a repeated key.
-    pub fn put_many(
-        &self,
-        namespace: &str,
-        documents: &[(&str, NewRecord<'_>)],
-    ) -> Result<Committed> {
-        let mut batch = Batch::new();
-        for (key, value) in documents {
-            batch.put(namespace, key, *value);
-        }
-        self.log.commit(&batch)
-    }
-
     /// Deletes a document, at [`crate::Durability::Disk`]. Returns whether it existed.
     ///
     /// # Errors

@@ -185,11 +185,7 @@ impl Gathered {
                     }
                     Err(_) => return Ok(false),
                 },
-                FrameKind::Bind
-                | FrameKind::Commit
-                | FrameKind::Seal
-                | FrameKind::Watermark
-                | FrameKind::Origin => {}
+                FrameKind::Bind | FrameKind::Commit | FrameKind::Seal | FrameKind::Origin => {}
                 _ if dead => {}
                 _ if !names.contains_key(&header.run_no) => return Ok(false),
                 _ => runs.entry(header.run_no).or_default().push(Found {

@@ -41,8 +41,6 @@ pub enum FrameKind {
     Commit = 6,
     /// Deletes runs.
     Evict = 7,
-    /// Carries the durable position while nothing else is written.
-    Watermark = 8,
     /// The directory of the segment; the last frame.
     Seal = 9,
     /// The segments that a compaction copied these frames from; in an output the last frame in
@@ -55,7 +53,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The kind with this code, if this version has one. Codes 13 to 31 are reserved for
+    /// The kind with this code, if this version has one. Codes 8 and 13 to 31 are reserved, these for
     /// content-addressed blobs and forks.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -66,7 +64,6 @@ impl FrameKind {
             5 => Self::Chunk,
             6 => Self::Commit,
             7 => Self::Evict,
-            8 => Self::Watermark,
             9 => Self::Seal,
             10 => Self::Origin,
             11 => Self::Hold,
