@@ -181,8 +181,8 @@ pub use types::{
     Timestamp, UnknownWord, Version,
 };
 
-/// What the engine takes from its surroundings: time, randomness, the boot id, and the scheduler of
-/// its background work.
+/// What the engine takes from its surroundings: time, randomness, and the scheduler of its
+/// background work.
 pub mod env {
     pub use crate::engine::setup::environment::{
         Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,

@@ -87,7 +87,7 @@ impl ReaderOptions {
         /// there, for a program that reads most records of most runs: 32 MiB, say, if some runs
         /// were written at the same time. By default 0, and a trace reads its own records only.
         shared_bytes(bytes: usize) => shared_bytes = bytes;
-        /// The clock and the boot id, for tests and for hosts that know them better.
+        /// The clock, for tests and for hosts that know it better.
         environment(environment: Environment) => environment = environment;
     }
 
