@@ -144,7 +144,7 @@ impl Engine {
         drop(index);
         let log = &self.log;
         let extents = || log.space.allocator.lock().manifest.extents().clone();
-        let stats = stats_of(&log.disk, &log.reader, extents, || log.commit.durable())?;
+        let known = stats_of(&log.disk, &log.reader, extents, || log.commit.durable())?;
         let (active_runs, index_applied, tail_writer) = {
             let mut state = log.reader.open()?;
             let applied = state.catalog.index().and_then(|index| index.applied().log);
@@ -160,13 +160,13 @@ impl Engine {
             index_applied,
             index_page_reads: index_reads.unwrap_or(0),
             tail_writer,
-            ..stats
+            ..known
         })
     }
 }
 
-/// What also a process that only reads knows; the rest is 0 or `None`. `extents` says who owns which
-/// extent, and everything in front of `durable` is durable.
+/// What also a process that only reads knows; the rest is 0 or `None`. `extents` says who owns
+/// which extent, and everything in front of `durable` is durable.
 pub(crate) fn stats_of(
     disk: &Disk,
     answers: &Reader,

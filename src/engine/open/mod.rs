@@ -327,10 +327,10 @@ fn unused_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> (SegmentId,
 /// Checking fewer directories takes less time than starting a thread.
 const WORTH_A_THREAD: usize = 16;
 
-/// Does `work` while at most so many other threads check directories: a lookup of a run while the index is
-/// not open needs all of them. `work` may help by calling what it is given. Checked directories are
-/// kept, and an error is returned to the caller that needs the directory, so this changes only the
-/// time.
+/// Does `work` while at most so many other threads check directories: a lookup of a run while the
+/// index is not open needs all of them. `work` may help by calling what it is given. Checked
+/// directories are kept, and an error is returned to the caller that needs the directory, so this
+/// changes only the time.
 pub(crate) fn checking_ahead<R>(
     segments: &[Arc<Segment>],
     threads: usize,

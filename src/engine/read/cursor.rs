@@ -42,8 +42,6 @@ pub(crate) struct Walk {
     ahead: Option<Box<Ahead>>,
     /// The segment of the last record that the caller keeps.
     source: Option<Arc<Source>>,
-    /// The number of frames read through a view, which is counted at the end.
-    pub(crate) looks: u64,
 }
 
 impl Walk {
@@ -140,7 +138,6 @@ impl Walk {
             return block.record(&part.segment, rank).map_err(|error| opened.named(error, None));
         }
         let checked = part.offset(spot.index).and_then(|offset| self.check_record(listed, offset));
-        self.looks += u64::from(part.segment.is_mapped());
         match checked {
             Ok(frame) if frame.header.kind == FrameKind::Block => {
                 let block = self.block.get_or_insert_default().open(part, spot, frame);
@@ -185,7 +182,6 @@ impl Walk {
         }
         self.expected = Some(Seq(header.seq.0.checked_add(1)?));
         self.front.index = index + 1;
-        self.looks += 1;
         foresee(part, index + 1 + AHEAD);
         Some((header, stored))
     }
@@ -269,11 +265,11 @@ impl Walk {
             let part = opened.parts.get(self.front.part)?;
             return Some(Ok(Record::new(&header, self.source(part).keep(frame))));
         }
-        Some(self.ready(opened)?.and_then(|ready| self.to_keep(opened, ready)))
+        Some(self.ready(opened)?.and_then(|ready| self.keep(opened, ready)))
     }
 
     /// Checks the next record from the front and moves behind it, for [`Walk::view`] or
-    /// [`Walk::to_keep`] before the next step.
+    /// [`Walk::keep`] before the next step.
     #[inline(never)]
     pub(crate) fn ready(&mut self, opened: &Opened) -> Option<Result<Ready>> {
         let listed = self.settle_front(opened)?;
@@ -326,7 +322,7 @@ impl Walk {
     }
 
     /// A record, to keep.
-    pub(crate) fn to_keep(&mut self, opened: &Opened, ready: Ready) -> Result<Record> {
+    pub(crate) fn keep(&mut self, opened: &Opened, ready: Ready) -> Result<Record> {
         let Ready { header, bytes } = ready;
         let stored = match bytes {
             Where::Frame(part, frame) => {

@@ -312,7 +312,7 @@ impl Iterator for Trace {
             Some(error) => Some(Err(error)),
             None if self.moving.is_some() => {
                 let Some(ready) = self.ready(true) else { return self.take_lost_end().map(Err) };
-                Some(ready.and_then(|ready| self.walk.to_keep(&self.opened, ready)))
+                Some(ready.and_then(|ready| self.walk.keep(&self.opened, ready)))
             }
             None => self.walk.next(&self.opened),
         }
@@ -329,16 +329,8 @@ impl DoubleEndedIterator for Trace {
                     Some(_) => self.ready(false)?,
                     None => self.walk.ready_back(&self.opened)?,
                 };
-                Some(ready.and_then(|ready| self.walk.to_keep(&self.opened, ready)))
+                Some(ready.and_then(|ready| self.walk.keep(&self.opened, ready)))
             }
-        }
-    }
-}
-
-impl Drop for Trace {
-    fn drop(&mut self) {
-        if let (Some(part), 1..) = (self.opened.parts.first(), self.walk.looks) {
-            part.segment.count_mapped(self.walk.looks);
         }
     }
 }

@@ -106,9 +106,10 @@ impl Target {
         Err(Error::Overtaken { attempts: MOMENTS as u64 })
     }
 
-    /// Prepares both superblocks of an earlier copy before anything is copied. They state no durable
-    /// position behind the end of the new copy, and know the numbers of all segments to be copied:
-    /// frames of a segment that they do not know, in a free extent, would tell of a lost manifest.
+    /// Prepares both superblocks of an earlier copy before anything is copied. They state no
+    /// durable position behind the end of the new copy, and know the numbers of all segments to be
+    /// copied: frames of a segment that they do not know, in a free extent, would tell of a lost
+    /// manifest.
     fn state_less(&mut self, source: &Replica, end: LogPosition) -> Result<()> {
         let next = source.superblock()?.next_segment;
         for _ in 0..2 {

@@ -53,7 +53,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The kind with this code, if this version has one. Codes 8 and 13 to 31 are reserved, these for
+    /// The kind with this code, if this version has one. Codes 13 to 31 are reserved for
     /// content-addressed blobs and forks.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
