@@ -185,6 +185,14 @@ impl SimDisk {
         state.image = image;
     }
 
+    /// The cache drops clean pages: what a failed sync dropped reads as it is on the device.
+    pub fn evict(&self) {
+        let State { history, image, .. } = &mut *self.state.lock();
+        if let History::Durable(durable) = history {
+            durable.evict_into(image);
+        }
+    }
+
     /// Ends the recording and returns it; an empty one if there was none. The disk continues
     /// untracked.
     #[must_use]

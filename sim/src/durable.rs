@@ -235,6 +235,13 @@ impl Durable {
         self.base = stored;
     }
 
+    /// Forgets the sectors that failed syncs dropped: reads see the device there again, as `out`
+    /// has it then.
+    pub(crate) fn evict_into(&mut self, out: &mut Vec<u8>) {
+        self.lost.clear();
+        self.volatile_into(out);
+    }
+
     /// The image that reads see.
     pub(crate) fn volatile_into(&self, out: &mut Vec<u8>) {
         out.clear();

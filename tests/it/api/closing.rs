@@ -281,7 +281,7 @@ fn handles_are_send_and_sync() {
 #[test]
 fn a_weak_handle_of_a_store_that_is_being_closed_answers_once_it_is_closed() {
     let held = Held::new();
-    let log = options().background(false).create_storage(Arc::new(held.clone())).unwrap();
+    let log = options().background(false).create_storage(held.storage()).unwrap();
     fill(&log);
     let (weak, other) = (log.downgrade(), log.clone());
     let holder = held.hold(OpKind::Sync);

@@ -274,7 +274,7 @@ fn options(points: &Points<SimDisk>, background: &Background) -> Options {
 fn prepare() -> Vec<u8> {
     let disk = SimDisk::untracked(Vec::new());
     let (points, background) = (Points::new(disk.clone()), Background::default());
-    let log = options(&points, &background).create_storage(Arc::new(points.clone())).unwrap();
+    let log = options(&points, &background).create_storage(points.storage()).unwrap();
     let start = |run: &str| log.start_run("a", run, Metadata::new(run.as_bytes())).unwrap();
     let fill = |writer: &RunWriter, records: usize| {
         for record in 0..records {
@@ -314,7 +314,7 @@ fn prepare() -> Vec<u8> {
 fn open(image: &[u8], with_index: bool) -> Store {
     let disk = SimDisk::untracked(image.to_vec());
     let (points, background) = (Points::new(disk), Background::default());
-    let log = options(&points, &background).open_storage(Arc::new(points.clone())).unwrap();
+    let log = options(&points, &background).open_storage(points.storage()).unwrap();
     if with_index {
         background.run(Step::Checkpoint);
     }
@@ -436,7 +436,7 @@ fn assert_same_when_opened_again(store: Store, expected: &str, what: &str) {
     drop((writer, load));
     log.close().unwrap_or_else(|error| panic!("{what}: {error}"));
     let background = Background::default();
-    let log = options(&points, &background).open_storage(Arc::new(points)).unwrap();
+    let log = options(&points, &background).open_storage(points.storage()).unwrap();
     background.run(Step::Checkpoint);
     assert_eq!(digest(&log), expected, "{what}, and opened again");
 }

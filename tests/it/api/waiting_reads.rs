@@ -16,7 +16,7 @@ use runlog::{
     Rule, RunLog, RunQuery, RunStatus, RunWriter, TailWriter,
 };
 
-use crate::support::callout::BeforeReads;
+use crate::support::tap::Tap;
 
 /// How long something takes that never happens.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -76,8 +76,13 @@ fn options() -> Options {
 fn store() -> (Arc<Gate>, RunLog, RunWriter) {
     let gate = Arc::new(Gate::default());
     let passes = Arc::clone(&gate);
-    let storage = BeforeReads::new(MemoryStorage::new(), move |_| passes.pass());
-    let log = options().create_storage(Arc::new(storage)).unwrap();
+    let storage = Tap::new(Arc::new(MemoryStorage::new()), move |call| {
+        if call.is_read() {
+            passes.pass();
+        }
+        Ok(())
+    });
+    let log = options().create_storage(storage).unwrap();
     let new = log.start_run("agent", "new", ()).unwrap();
     let quick = Durability::Process;
     for number in 0..6 {

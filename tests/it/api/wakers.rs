@@ -46,7 +46,7 @@ impl Drop for Owner {
 
 /// A store, a ticket that waits, and what tells that its task, which owns the store, has ended.
 fn owned_by_its_task(held: &Held) -> (Ticket, Receiver<()>) {
-    let log = options().create_storage(Arc::new(held.clone())).unwrap();
+    let log = options().create_storage(held.storage()).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let mut ticket = run.append(b"waited for").unwrap().ticket;
     drop(run);

@@ -9,28 +9,26 @@
 //! other calls fail, it is full, the backup is killed, and the disk loses power, each once or
 //! again.
 //!
-//! A story is the life of one store. `RUNLOG_REPLAY=story` repeats only this one, to investigate a
-//! failure.
+//! `RUNLOG_REPLAY=story` repeats only this story, to investigate a failure.
 
-use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use runlog::format::map::superblock::Superblock;
 use runlog::storage::Storage;
 use runlog::{Corruption, Durability, Error, Metadata, Place, Reader, ReaderOptions};
-use runlog_sim::settings::{replayed, scale, seed};
-use runlog_sim::{Fault, OpKind, SimDisk, SplitMix64, Survivors};
+use runlog_sim::settings::scale;
+use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
-use crate::readers::looks::life;
 use crate::support::background::Background;
+use crate::support::campaign::{Campaign, Counts};
 use crate::support::cuts::{Epoch, check_whole};
+use crate::support::fault::damage::Harm;
+use crate::support::fault::{FaultPlan, give_space, some_survivors};
 use crate::support::gate::Gate;
-use crate::support::harm::Harm;
 use crate::support::machine::Machine;
+use crate::support::manifest::slots;
 use crate::support::model::{Found, Model};
 use crate::support::scene::Scene;
+use crate::support::stories::{Kind, tell_any};
 
 /// Few enough for a plain `cargo test`, and those of CI.
 const STORIES: [u64; 2] = [12, 60];
@@ -38,78 +36,24 @@ const SEED: u64 = 2026;
 /// Backups of one epoch, about.
 const BACKUPS: usize = 24;
 /// A fault comes within so many calls of the disk.
-const SOON: [u64; 4] = [4, 12, 30, 80];
-
-/// What was done.
-#[derive(Debug, Default)]
-struct Tally {
-    backups: u64,
-    failed: u64,
-    cuts: u64,
-    restored: u64,
-    broken_openings: u64,
-    watched: u64,
-    overtaken: u64,
-}
-
-impl Tally {
-    fn add(&mut self, other: &Self) {
-        self.backups += other.backups;
-        self.failed += other.failed;
-        self.cuts += other.cuts;
-        self.restored += other.restored;
-        self.broken_openings += other.broken_openings;
-        self.watched += other.watched;
-        self.overtaken += other.overtaken;
-    }
-}
+const SOON: [usize; 4] = [4, 12, 30, 80];
 
 #[test]
 fn whatever_fails_within_a_backup_leaves_the_earlier_copy_or_the_new_one() {
-    let (seed, stories) = (seed(SEED), scale(STORIES[0], STORIES[1]));
-    println!("RUNLOG_SEED={seed}, {stories} stories");
-    let (only, first) = (replayed().is_some(), replayed().unwrap_or_default());
-    let (next, total) = (AtomicU64::new(first), Mutex::new(Tally::default()));
-    let failure: Mutex<Option<String>> = Mutex::new(None);
-    let work = || {
-        loop {
-            let story = next.fetch_add(1, Ordering::Relaxed);
-            let is_over = if only { story > first } else { story >= stories };
-            if is_over || failure.lock().unwrap().is_some() {
-                return;
-            }
-            let mut tally = Tally::default();
-            let told = catch_unwind(AssertUnwindSafe(|| tell(seed, story, &mut tally)));
-            let told = told.unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&it| it.to_owned()));
-                Err(format!("panic: {}", text.unwrap_or_default()))
-            });
-            if let Err(error) = told {
-                let again = format!("RUNLOG_SEED={seed} RUNLOG_REPLAY={story}");
-                failure.lock().unwrap().get_or_insert(format!("again: {again}: {error}"));
-            }
-            total.lock().unwrap().add(&tally);
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(8));
-    std::thread::scope(|scope| {
-        (0..if only { 1 } else { threads }).for_each(|_| drop(scope.spawn(work)));
-    });
-    let total = total.into_inner().unwrap();
-    println!("{total:?}");
-    if let Some(failure) = failure.into_inner().unwrap() {
-        panic!("{failure}");
-    }
-    let few = [total.failed, total.cuts, total.restored, total.watched];
-    assert!(only || few.iter().all(|count| *count > 0), "{total:?}");
+    let campaign = Campaign::new("failing_copies::", SEED);
+    let (seed, stories) = (campaign.seed, scale(STORIES[0], STORIES[1]));
+    campaign.run(
+        |story, _| story >= stories,
+        &["failed", "cuts", "restored", "watched", "broken openings"],
+        |story, counts| tell(seed, story, counts),
+    );
 }
 
-fn tell(seed: u64, story: u64, tally: &mut Tally) -> Result<(), String> {
+fn tell(seed: u64, story: u64, counts: &mut Counts) -> Result<(), String> {
     let mut random = SplitMix64::for_case(seed ^ 0x636f_7079, story);
-    let epochs = life(seed, story);
+    let (kind, epochs) = tell_any(seed, story);
     // The epochs of a round are of one store, which lost power in between.
-    let is_one_store = story % 4 == 0;
+    let is_one_store = kind == Kind::Round;
     let mut copy = Copy::new(random.next_u64());
     for (number, epoch) in epochs.iter().enumerate() {
         if number > 0 && !is_one_store {
@@ -126,7 +70,7 @@ fn tell(seed: u64, story: u64, tally: &mut Tally) -> Result<(), String> {
         while source.scene.at().0 < last {
             let at = source.scene.at().0;
             source.scene.play_to((at + 1 + random.index(2 * last / BACKUPS + 1)).min(last));
-            let done = copy.go_on(&source, tally);
+            let done = copy.go_on(&source, counts);
             done.map_err(|error| fail(source.scene.at().0, error))?;
         }
     }
@@ -169,8 +113,7 @@ struct Copy {
     disk: SimDisk,
     /// Since a backup succeeded. One of an earlier epoch is here until a backup of the next one.
     had: Vec<Had>,
-    /// The disk lost power since, or a slot of a superblock was damaged.
-    lost_power: bool,
+    /// A slot of a superblock was damaged since.
     is_harmed: bool,
     /// It was made of a damaged store, or while a part of an operation stood still.
     is_odd: bool,
@@ -179,21 +122,20 @@ struct Copy {
 impl Copy {
     fn new(seed: u64) -> Self {
         let (random, disk) = (SplitMix64::new(seed), SimDisk::new());
-        let (lost_power, is_harmed, is_odd) = (false, false, false);
-        Self { random, disk, had: Vec::new(), lost_power, is_harmed, is_odd }
+        Self { random, disk, had: Vec::new(), is_harmed: false, is_odd: false }
     }
 
     /// One more backup, and something else.
-    fn go_on(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
-        self.back_up(source, tally)?;
+    fn go_on(&mut self, source: &Source<'_>, counts: &mut Counts) -> Result<(), String> {
+        self.back_up(source, counts)?;
         if self.random.below(3) == 0 && !self.had.is_empty() {
-            self.lose_power(source, tally).map_err(|error| format!("a loss of power: {error}"))?;
+            self.lose_power(source, counts).map_err(|error| format!("a loss of power: {error}"))?;
         }
         if self.had.is_empty() || self.is_odd {
             return Ok(());
         }
         match self.random.below(16) {
-            0 if has_both_slots(&self.disk.image()) => {
+            0 if slots(&self.disk.image()).iter().all(Result::is_ok) => {
                 let harm = [Harm::Slot, Harm::NewerSlot][self.random.index(2)];
                 self.disk.set_faults_aside(true);
                 harm.on_disk(&self.disk, &mut self.random);
@@ -202,8 +144,8 @@ impl Copy {
                 self.is_harmed = true;
                 self.check(source, self.disk.image(), "with a damaged superblock").map(drop)
             }
-            1..=3 => self.restore(source, tally).map_err(|error| format!("restored: {error}")),
-            4..=5 => self.watch(source, tally).map_err(|error| format!("watched: {error}")),
+            1..=3 => self.restore(source, counts).map_err(|error| format!("restored: {error}")),
+            4..=5 => self.watch(source, counts).map_err(|error| format!("watched: {error}")),
             _ => Ok(()),
         }
     }
@@ -211,33 +153,19 @@ impl Copy {
     /// Plans something that goes wrong, or nothing.
     fn plan(&mut self) -> Gate {
         let (gate, soon) = (Gate::new(&self.disk), SOON[self.random.index(SOON.len())]);
-        let at = self.disk.op_count() + self.random.below(soon) as usize;
-        match self.random.below(10) {
-            0..=2 => {
-                let passed = self.random.below(1 + soon / 4);
-                self.disk.fail_nth(OpKind::Sync, passed, ErrorKind::Other);
-            }
-            3 => self.disk.fail_op(at, ErrorKind::Other),
-            4 => {
-                let stored = self.random.index(3000);
-                self.disk.fail_op(at, Fault::short(ErrorKind::Other, stored));
-            }
-            5 => self.disk.fail_from(at, ErrorKind::Other),
-            6 => self.disk.fill_from(at),
-            7 => gate.shut_at(at),
-            _ => {}
+        if self.random.below(5) != 0 {
+            FaultPlan::choose(&mut self.random, &self.disk, soon).apply(&self.disk, &gate);
         }
         gate
     }
 
     fn end_plan(&self) {
         self.disk.clear_faults();
-        self.disk.fill_from(usize::MAX);
-        self.disk.set_capacity(u64::MAX);
+        give_space(&self.disk);
     }
 
     /// Backs the store up, and looks at what is left.
-    fn back_up(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+    fn back_up(&mut self, source: &Source<'_>, counts: &mut Counts) -> Result<(), String> {
         let durable_only = self.random.below(6) == 0;
         source.scene.set_pace(0, 0);
         let (reader, at) = (source.reader(durable_only)?, source.scene.at().0);
@@ -249,11 +177,11 @@ impl Copy {
         let pace = [0, 0, 1, 5][self.random.index(4)];
         source.scene.set_pace(pace, (at + self.random.index(60)).min(source.last));
         let gate = self.plan();
-        let done = reader.backup_to_storage(Arc::new(gate.clone()));
+        let done = reader.backup_to_storage(gate.storage());
         let is_torn = source.scene.at().1;
         source.scene.set_pace(0, 0);
         self.end_plan();
-        tally.backups += 1;
+        counts.one("backups");
         let most = source.bounds().1;
         match done {
             Ok(report) => {
@@ -261,7 +189,7 @@ impl Copy {
                     return Err(format!("damage: {report:?}"));
                 }
                 self.is_odd = !report.damaged.is_empty();
-                (self.lost_power, self.is_harmed) = (false, false);
+                self.is_harmed = false;
                 self.had = vec![Had { model: model.clone(), least: low, most }];
                 let found = self.check(source, self.disk.image(), "after a backup")?;
                 let Some(found) = found else { return Ok(()) };
@@ -275,11 +203,11 @@ impl Copy {
                 Ok(())
             }
             Err(Error::Overtaken { .. }) => {
-                tally.overtaken += 1;
+                counts.one("overtaken");
                 self.broke_off(source, low, most)
             }
             Err(Error::Io { .. } | Error::DiskFull { .. } | Error::Poisoned) => {
-                tally.failed += 1;
+                counts.one("failed");
                 self.broke_off(source, low, most)
             }
             // What a first backup left is no copy yet.
@@ -287,7 +215,7 @@ impl Copy {
                 self.disk = SimDisk::new();
                 Ok(())
             }
-            Err(error) => Err(format!("refused: {error}")),
+            Err(error) => Err(format!("refused: {error:?}")),
         }
     }
 
@@ -307,18 +235,16 @@ impl Copy {
         self.check(source, self.disk.image(), "after a backup that broke off").map(drop)
     }
 
-    fn lose_power(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
-        tally.cuts += 1;
-        let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
+    fn lose_power(&mut self, source: &Source<'_>, counts: &mut Counts) -> Result<(), String> {
+        counts.one("cuts");
+        let survivors = some_survivors(&mut self.random);
         self.disk.lose_power(survivors, self.random.next_u64());
-        self.lost_power = true;
         self.check(source, self.disk.image(), "what is left").map(drop)
     }
 
-    /// The machine that has the copy, perhaps after it was started anew.
-    fn machine(&self, source: &Source<'_>) -> Machine {
+    /// The machine that has the copy.
+    fn machine(source: &Source<'_>) -> Machine {
         let mut machine = source.epoch.machine.clone();
-        machine.boot += u64::from(self.lost_power);
         machine.background = machine.background.map(|_| Background::default());
         machine
     }
@@ -341,7 +267,7 @@ impl Copy {
             return Ok(None);
         }
         let fail = |error: String| format!("{what}: {error}");
-        let machine = self.machine(source);
+        let machine = Self::machine(source);
         let options = ReaderOptions::new().environment(machine.environment());
         let copy = options.open_storage(Arc::new(SimDisk::untracked(image.clone())));
         let copy = copy.map_err(|error| fail(format!("reading: {error}")))?;
@@ -355,7 +281,7 @@ impl Copy {
             return Err(fail(format!("verify: {problem}")));
         }
         let gate = Gate::new(&SimDisk::untracked(image));
-        let log = machine.options().open_storage(Arc::new(gate.clone()));
+        let log = machine.options().open_storage(gate.storage());
         let log = log.map_err(|error| fail(format!("opening: {error}")))?;
         let report = log.recovery_report();
         if let Some(damage) = self.first_of(report.damaged.iter()) {
@@ -383,19 +309,19 @@ impl Copy {
     }
 
     /// A process opens the copy for writing, or dies within that.
-    fn restore(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
-        let machine = self.machine(source);
+    fn restore(&mut self, source: &Source<'_>, counts: &mut Counts) -> Result<(), String> {
+        let machine = Self::machine(source);
         let disk = SimDisk::from_image(self.disk.image());
         let (gate, reader) = (Gate::new(&disk), source.reader(false)?);
         if self.random.coin() {
             gate.shut_at(self.random.index(30));
         }
-        let opened = machine.options().open_storage(Arc::new(gate.clone()));
+        let opened = machine.options().open_storage(gate.storage());
         let Ok(log) = opened else {
             if !gate.is_shut() {
                 return Err(format!("{:?}", opened.map(drop)));
             }
-            tally.broken_openings += 1;
+            counts.one("broken openings");
             self.check(source, disk.image(), "an opening that was killed")?;
             let before = disk.image();
             let low = source.bounds().0;
@@ -412,7 +338,7 @@ impl Copy {
                 Ok(report) => Err(format!("{report:?} of {} bytes", before.len())),
             };
         };
-        tally.restored += 1;
+        counts.one("restored");
         let about = Metadata::default().durability(Durability::Disk);
         let own = log.start_run("own", "own", about).and_then(|run| run.append(b"own").map(drop));
         let own = own.and_then(|()| log.sync());
@@ -422,7 +348,7 @@ impl Copy {
             return Ok(());
         }
         if self.random.coin() {
-            let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
+            let survivors = some_survivors(&mut self.random);
             disk.lose_power(survivors, self.random.next_u64());
         }
         if self.random.coin() {
@@ -438,7 +364,7 @@ impl Copy {
     }
 
     /// Readers of the copy while it is brought up to date.
-    fn watch(&mut self, source: &Source<'_>, tally: &mut Tally) -> Result<(), String> {
+    fn watch(&mut self, source: &Source<'_>, counts: &mut Counts) -> Result<(), String> {
         if self.is_harmed {
             return Ok(());
         }
@@ -454,11 +380,11 @@ impl Copy {
         let most = source.bounds().1;
         self.broke_off(source, low, most)?;
         let played = Scene::new(Arc::new(disk.take_recording()), 0, self.random.next_u64());
-        let options = ReaderOptions::new().environment(self.machine(source).environment());
+        let options = ReaderOptions::new().environment(Self::machine(source).environment());
         let storage: Arc<Scene> = Arc::clone(&played);
         let mut watcher = options.clone().open_storage(storage.clone());
         while played.at().0 < disk.op_count() {
-            tally.watched += 1;
+            counts.one("watched");
             let at = played.at().0;
             played.set_pace([0, 1, 3][self.random.index(3)], at + self.random.index(6));
             if self.random.below(3) == 0 {
@@ -480,9 +406,4 @@ impl Copy {
         }
         Ok(())
     }
-}
-
-/// Whether both superblocks check.
-fn has_both_slots(image: &[u8]) -> bool {
-    [4096, 8192].into_iter().all(|at| Superblock::decode(&image[at..at + 4096]).is_ok())
 }

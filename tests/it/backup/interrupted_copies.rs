@@ -26,6 +26,24 @@ pub(crate) fn reader(storage: Arc<dyn Storage>) -> Reader {
     ReaderOptions::new().open_storage(storage).unwrap()
 }
 
+/// Brings a copy up to date, broken off in front of each call. `check` gets what is left.
+fn broken_off(
+    earlier: impl Fn() -> SimDisk,
+    source: &Reader,
+    mut check: impl FnMut(&SimDisk, &str),
+) {
+    for calls in 0.. {
+        let copy = earlier();
+        let gate = Gate::new(&copy);
+        gate.shut_at(copy.op_count() + calls);
+        let is_over = source.backup_to_storage(gate.storage()).is_ok();
+        check(&copy, &format!("{calls} calls"));
+        if is_over {
+            return;
+        }
+    }
+}
+
 /// A reader of the store.
 fn source(disk: &SimDisk, durable_only: bool) -> Reader {
     let options = ReaderOptions::new().durable_only(durable_only);
@@ -39,7 +57,7 @@ fn payloads(log: &impl ReadLog) -> Vec<Vec<u8>> {
 
 /// Brings a copy up to date, and looks at what each loss of power within that leaves.
 fn lose_power_within(copy: &SimDisk, source: &Reader) {
-    let before = payloads(&ReaderOptions::new().open_storage(on(copy.image())).unwrap());
+    let before = payloads(&reader(on(copy.image())));
     let (now, disk) = (payloads(source), SimDisk::recording_from(copy.image()));
     assert!(before.len() < now.len());
     let _ = source.backup_to_storage(Arc::new(disk.clone())).unwrap();
@@ -49,13 +67,13 @@ fn lose_power_within(copy: &SimDisk, source: &Reader) {
         for (survivors, seed) in Survivors::ALL.into_iter().zip([1, 2, 3].into_iter().cycle()) {
             let at = format!("at {} with {survivors:?}", crashes.boundary());
             let image = crashes.image(survivors, seed);
-            let copy = ReaderOptions::new().open_storage(on(image.clone())).unwrap();
+            let copy = reader(on(image.clone()));
             let report = copy.verify().unwrap();
             assert!(report.is_clean(), "{at}: {:?}", report.problems);
             let found = payloads(&copy);
             assert!(found.len() >= before.len(), "{at}");
             assert_eq!(found, now[..found.len()], "{at}");
-            let opened = unindexed(9).open_storage(on(image)).unwrap();
+            let opened = unindexed().open_storage(on(image)).unwrap();
             assert!(opened.recovery_report().damaged.is_empty(), "{at}");
             assert_eq!(payloads(&opened), found, "{at}");
         }
@@ -68,7 +86,7 @@ fn lose_power_within(copy: &SimDisk, source: &Reader) {
 /// A store with a run, and a copy of it.
 fn copied(records: u8) -> (SimDisk, RunLog, SimDisk) {
     let (store, copy) = (SimDisk::new(), SimDisk::new());
-    let log = unindexed(1).create_storage(Arc::new(store.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(store.clone())).unwrap();
     let run = log.start_run("agent", "run", about()).unwrap();
     for number in 0..records {
         let _ = run.append(&[number; 600]).unwrap();
@@ -111,26 +129,23 @@ fn what_a_backup_with_a_failed_sync_wrote_is_stored_by_the_one_that_counts_it() 
     let expected = payloads(&all);
     assert!(payloads(&durable).len() + 20 < expected.len());
     for more in 0..4 {
-        for end in 0.. {
+        let with_failed_sync = || {
             let copy = SimDisk::from_image(first.image());
             (0..more).for_each(|_| copy.sync().unwrap());
             // Behind that of opening it.
             copy.fail_nth(OpKind::Sync, 0, ErrorKind::Other);
             assert!(all.backup_to_storage(Arc::new(copy.clone())).is_err());
             copy.clear_faults();
-            let gate = Gate::new(&copy);
-            gate.shut_at(copy.op_count() + end);
-            let is_over = durable.backup_to_storage(Arc::new(gate)).is_ok();
+            copy
+        };
+        broken_off(with_failed_sync, &durable, |copy, calls| {
             let _ = all.backup_to_storage(Arc::new(copy.clone())).unwrap();
             copy.lose_power(Survivors::Nothing, 1);
-            let copy = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+            let copy = reader(on(copy.image()));
             let report = copy.verify().unwrap();
-            assert!(report.is_clean(), "{end}: {:?}", report.problems);
-            assert_eq!(payloads(&copy), expected, "{end}");
-            if is_over {
-                break;
-            }
-        }
+            assert!(report.is_clean(), "{calls}: {:?}", report.problems);
+            assert_eq!(payloads(&copy), expected, "{calls}");
+        });
     }
 }
 
@@ -138,7 +153,7 @@ fn what_a_backup_with_a_failed_sync_wrote_is_stored_by_the_one_that_counts_it() 
 #[test]
 fn a_copy_that_a_writer_opened_is_none_any_more_whichever_superblock_is_damaged() {
     let (store, _log, copy) = copied(3);
-    let restored = unindexed(9).open_storage(Arc::new(copy.clone())).unwrap();
+    let restored = unindexed().open_storage(Arc::new(copy.clone())).unwrap();
     let _ = restored.start_run("agent", "own", about()).unwrap().append(b"added").unwrap();
     restored.sync().unwrap();
     let killed = copy.image();
@@ -165,7 +180,7 @@ fn what_a_first_backup_with_a_failed_sync_wrote_is_stored_by_the_next_one() {
         }
         let _ = source.backup_to_storage(Arc::new(copy.clone())).unwrap();
         copy.lose_power(Survivors::Nothing, 1);
-        let copy = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+        let copy = reader(on(copy.image()));
         let report = copy.recovery_report();
         assert!(report.damaged.is_empty(), "the sync {failed}: {report}");
         assert!(copy.verify().unwrap().is_clean(), "the sync {failed}");
@@ -186,26 +201,23 @@ fn a_copy_that_gets_less_is_not_damaged_when_a_backup_behind_a_failed_sync_break
     let (most, least) = (payloads(&all), payloads(&durable));
     assert!(least.len() < most.len());
     for failed in 0..6 {
-        for end in 0.. {
+        let with_failed_sync = || {
             let copy = SimDisk::from_image(first.image());
             copy.fail_nth(OpKind::Sync, failed, ErrorKind::Other);
             let _ = durable.backup_to_storage(Arc::new(copy.clone()));
             copy.clear_faults();
-            let gate = Gate::new(&copy);
-            gate.shut_at(copy.op_count() + end);
-            let is_over = durable.backup_to_storage(Arc::new(gate)).is_ok();
-            let what = format!("the sync {failed}, {end} calls");
+            copy
+        };
+        broken_off(with_failed_sync, &durable, |copy, calls| {
+            let what = format!("the sync {failed}, {calls}");
             for image in [copy.image(), copy.crash(Survivors::Nothing, 1)] {
-                let left = ReaderOptions::new().open_storage(on(image)).unwrap();
+                let left = reader(on(image));
                 let report = left.recovery_report();
                 assert!(report.damaged.is_empty(), "{what}: {report}");
                 let found = payloads(&left);
                 assert!(found.len() >= least.len() && found == most[..found.len()], "{what}");
             }
-            if is_over {
-                break;
-            }
-        }
+        });
     }
 }
 
@@ -230,7 +242,7 @@ fn fill(log: &RunLog, run: &str, (fill, segments): (u8, usize)) {
 /// A store, and a copy of it with free extents in front of others.
 fn with_holes() -> (SimDisk, RunLog, SimDisk) {
     let (store, copy) = (SimDisk::new(), SimDisk::new());
-    let log = unindexed(1).create_storage(Arc::new(store.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(store.clone())).unwrap();
     fill(&log, "early", (1, 8));
     fill(&log, "run", (2, 3));
     let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
@@ -240,11 +252,11 @@ fn with_holes() -> (SimDisk, RunLog, SimDisk) {
 }
 
 /// Brings a copy up to date with a store of which a run was erased, and loses power.
-fn expect_erased(copy: SimDisk, erased: &Reader, what: &str) {
+fn expect_erased(copy: &SimDisk, erased: &Reader, what: &str) {
     let _ = erased.backup_to_storage(Arc::new(copy.clone())).unwrap();
     copy.lose_power(Survivors::Nothing, 1);
-    assert!(!has_erased(&copy), "{what}");
-    let copy = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+    assert!(!has_erased(copy), "{what}");
+    let copy = reader(on(copy.image()));
     assert!(copy.verify().unwrap().is_clean(), "{what}");
     assert_eq!(payloads(&copy), payloads(erased), "{what}");
 }
@@ -265,28 +277,25 @@ fn the_next_backup_clears_what_an_earlier_one_left_of_a_run_that_was_erased_sinc
     let erased = source(&store, false);
     for (earlier, source) in [(&before, &with_it), (&held, &erased)] {
         let mut left = 0;
-        for end in 0.. {
-            let copy = SimDisk::from_image(earlier.image());
-            let gate = Gate::new(&copy);
-            gate.shut_at(copy.op_count() + end);
-            let is_over = source.backup_to_storage(Arc::new(gate)).is_ok();
-            left += usize::from(has_erased(&copy));
-            for survivors in [Survivors::Everything, Survivors::Nothing, Survivors::Half] {
-                let copy = SimDisk::from_image(copy.crash(survivors, 1));
-                expect_erased(copy, &erased, &format!("{end} calls, {survivors:?}"));
-            }
-            expect_erased(copy, &erased, &format!("{end} calls"));
-            if is_over {
-                break;
-            }
-        }
+        broken_off(
+            || SimDisk::from_image(earlier.image()),
+            source,
+            |copy, calls| {
+                left += usize::from(has_erased(copy));
+                for survivors in [Survivors::Everything, Survivors::Nothing, Survivors::Half] {
+                    let copy = SimDisk::from_image(copy.crash(survivors, 1));
+                    expect_erased(&copy, &erased, &format!("{calls}, {survivors:?}"));
+                }
+                expect_erased(copy, &erased, calls);
+            },
+        );
         assert!(left > 5);
         for failed in 0.. {
             let copy = SimDisk::from_image(earlier.image());
             copy.fail_nth(OpKind::Sync, failed, ErrorKind::Other);
             let is_over = source.backup_to_storage(Arc::new(copy.clone())).is_ok();
             copy.clear_faults();
-            expect_erased(copy, &erased, &format!("the sync {failed}"));
+            expect_erased(&copy, &erased, &format!("the sync {failed}"));
             if is_over {
                 break;
             }
@@ -303,24 +312,21 @@ fn a_writer_that_opens_a_copy_clears_what_a_backup_that_broke_off_left_in_it() {
     fill(&log, "between", (3, 2));
     fill(&log, "gone", (ERASED, 4));
     let (source, mut cleared) = (source(&store, false), 0);
-    for end in 0.. {
-        let copy = SimDisk::from_image(before.image());
-        let gate = Gate::new(&copy);
-        gate.shut_at(copy.op_count() + end);
-        let is_over = source.backup_to_storage(Arc::new(gate)).is_ok();
-        for space in [SpaceReturn::Keep, SpaceReturn::Punch, SpaceReturn::Shrink] {
-            let file = SimDisk::from_image(copy.image());
-            let options = unindexed(9).compaction(Compaction::new().space_return(space));
-            let log = options.open_storage(Arc::new(file.clone())).unwrap();
-            let is_there = log.run("gone").is_ok();
-            log.close().unwrap();
-            assert!(is_there || !has_erased(&file), "{end} calls, {space:?}");
-            cleared += usize::from(has_erased(&copy) && !is_there);
-        }
-        if is_over {
-            break;
-        }
-    }
+    broken_off(
+        || SimDisk::from_image(before.image()),
+        &source,
+        |copy, calls| {
+            for space in [SpaceReturn::Keep, SpaceReturn::Punch, SpaceReturn::Shrink] {
+                let file = SimDisk::from_image(copy.image());
+                let options = unindexed().compaction(Compaction::new().space_return(space));
+                let log = options.open_storage(Arc::new(file.clone())).unwrap();
+                let is_there = log.run("gone").is_ok();
+                log.close().unwrap();
+                assert!(is_there || !has_erased(&file), "{calls}, {space:?}");
+                cleared += usize::from(has_erased(copy) && !is_there);
+            }
+        },
+    );
     assert!(cleared > 5);
 }
 
@@ -351,7 +357,7 @@ fn a_damaged_copy_is_refused_and_stays_as_it_is() {
 #[test]
 fn a_segment_that_power_loss_ended_earlier_takes_the_place_of_that_of_the_copy() {
     let (store, copy) = (SimDisk::new(), SimDisk::new());
-    let log = unindexed(1).create_storage(Arc::new(store.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(store.clone())).unwrap();
     let run = log.start_run("agent", "run", about()).unwrap();
     let mut number = 0;
     let mut append = |log: &RunLog| {
@@ -366,18 +372,18 @@ fn a_segment_that_power_loss_ended_earlier_takes_the_place_of_that_of_the_copy()
     }
     drop(run);
     let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
-    let before = payloads(&ReaderOptions::new().open_storage(on(copy.image())).unwrap());
+    let before = payloads(&reader(on(copy.image())));
     for survivors in [Survivors::Nothing, Survivors::Half, Survivors::TornLast] {
         for seed in 0..4 {
             let store = SimDisk::from_image(store.crash(survivors, seed));
-            let log = unindexed(2).open_storage(Arc::new(store.clone())).unwrap();
+            let log = unindexed().open_storage(Arc::new(store.clone())).unwrap();
             (0..80).for_each(|number| {
                 drop(log.writer("run").unwrap().append(&[100 + number; 900]).unwrap());
             });
             log.checkpoint().unwrap();
             let copy = SimDisk::from_image(copy.image());
             let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
-            let found = ReaderOptions::new().open_storage(on(copy.image())).unwrap();
+            let found = reader(on(copy.image()));
             assert!(found.verify().unwrap().is_clean(), "{survivors:?}");
             assert_eq!(payloads(&found), payloads(&log), "{survivors:?}");
             assert_ne!(payloads(&found), before);

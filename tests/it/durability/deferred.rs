@@ -5,29 +5,30 @@
 
 use core::future::Future;
 use core::pin::pin;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Waker};
 use core::time::Duration;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::Wake;
 
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Batch, Durability, Error, Expected, Metadata, NewRecord, Options, Outcome, Pending,
     Retention, Rule, RunLog, RunRef, RunStatus,
 };
+use runlog_sim::OpKind;
 
 use crate::support::background::Background;
+use crate::support::tap::Tap;
+use crate::support::tasks::block_on;
 
 /// So long that only a thread that is never woken waits for it.
 const NEVER: Duration = Duration::from_secs(20);
 
-/// A storage whose syncs wait while its gate is shut, and fail once it is broken.
+/// A gate at which syncs wait while it is shut, and fail once it is broken.
 #[derive(Debug, Default)]
 struct Gated {
-    storage: MemoryStorage,
     gate: Mutex<Gate>,
     changed: Condvar,
     syncs: AtomicU64,
@@ -42,6 +43,21 @@ enum Gate {
 }
 
 impl Gated {
+    /// A storage in memory behind the gate.
+    fn storage(self: &Arc<Self>) -> Arc<Tap> {
+        let gated = Arc::clone(self);
+        Tap::new(Arc::new(MemoryStorage::new()), move |call| {
+            if call.kind == OpKind::Sync { gated.sync() } else { Ok(()) }
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let gate = self.gate.lock().unwrap();
+        let gate = self.changed.wait_while(gate, |gate| *gate == Gate::Shut).unwrap();
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        if *gate == Gate::Broken { Err(io::Error::other("a broken disk")) } else { Ok(()) }
+    }
+
     fn set(&self, gate: Gate) {
         *self.gate.lock().unwrap() = gate;
         self.changed.notify_all();
@@ -64,47 +80,11 @@ impl Drop for OpenAgain<'_> {
     }
 }
 
-impl Storage for Gated {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.storage.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let gate = self.gate.lock().unwrap();
-        let gate = self.changed.wait_while(gate, |gate| *gate == Gate::Shut).unwrap();
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        match *gate {
-            Gate::Broken => Err(io::Error::other("a broken disk")),
-            _ => self.storage.sync(),
-        }
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.storage.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.punch(offset, len)
-    }
-}
-
 /// A store with threads and one run that has ended, and its storage.
 fn open() -> (RunLog, Arc<Gated>) {
     let storage = Arc::new(Gated::default());
     let options = Options::new().sync_interval(None);
-    let log = options.create_storage(Arc::<Gated>::clone(&storage)).unwrap();
+    let log = options.create_storage(storage.storage()).unwrap();
     for run in ["ended", "held"] {
         let run = log.start_run("agent", run, ()).unwrap();
         let _ = run.end(&Outcome::completed()).unwrap();
@@ -112,26 +92,6 @@ fn open() -> (RunLog, Arc<Gated>) {
     log.docs().put("space", "old", &NewRecord::new(b"0")).unwrap();
     log.sync().unwrap();
     (log, storage)
-}
-
-/// A waker that wakes a thread.
-struct Thread(std::thread::Thread);
-
-impl Wake for Thread {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Thread(std::thread::current())));
-    let (mut context, mut future) = (Context::from_waker(&waker), pin!(future));
-    loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
-        std::thread::park();
-    }
 }
 
 /// Whether a poll finds no answer yet.
@@ -263,7 +223,7 @@ fn poison_and_close_wake_all_that_is_pending() {
 fn a_store_without_threads_syncs_when_an_answer_is_awaited() {
     let storage = Arc::new(Gated::default());
     let options = Options::new().background(false);
-    let log = options.create_storage(Arc::<Gated>::clone(&storage)).unwrap();
+    let log = options.create_storage(storage.storage()).unwrap();
     let before = storage.syncs.load(Ordering::Relaxed);
     let run = log.deferred().start_run("agent", "run", ());
     let put = log.deferred().put("s", "k", &NewRecord::new(b"1"));

@@ -11,13 +11,14 @@
 //! `RUNLOG_REPLAY` repeats only one failure, as the message of the test names it.
 
 use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use runlog::{Compression, Rule, RunQuery, RunRef, TailWriter};
 use runlog_sim::{Fault, OpKind, SimDisk, Survivors};
 
 use crate::support::background::Background;
+use crate::support::campaign::{Counts, caught, in_parallel};
 use crate::support::cuts::check_whole;
+use crate::support::fault::FaultPlan;
 use crate::support::model::Model;
 use crate::support::world::{Machine, World};
 use runlog_sim::settings::{self, replay};
@@ -35,15 +36,6 @@ const KINDS: [OpKind; 7] = [
 /// The operations of the script; in between the store is killed once and closed once.
 const SCRIPT: usize = 90;
 
-/// The failure of one life.
-#[derive(Debug, Clone, Copy)]
-enum Failure {
-    /// The call of a kind with this number.
-    Call(OpKind, u64, Fault),
-    /// All space is gone from this operation on.
-    Full(usize),
-}
-
 struct Script {
     world: World,
     step: usize,
@@ -52,7 +44,7 @@ struct Script {
 
 impl Script {
     fn begin(variant: u64) -> Self {
-        let mut machine = Machine::new(variant, 1);
+        let mut machine = Machine::new(variant);
         machine.tail_writer = match variant % 2 {
             0 => TailWriter::Pwrite,
             _ => TailWriter::Mapped,
@@ -68,14 +60,9 @@ impl Script {
         Self { world, step: 0, full: false }
     }
 
-    fn arm(&mut self, failure: Failure) {
-        match failure {
-            Failure::Call(kind, number, fault) => self.world.disk.fail_nth(kind, number, fault),
-            Failure::Full(number) => {
-                self.full = true;
-                self.world.disk.fill_from(self.world.disk.op_count() + number);
-            }
-        }
+    fn arm(&mut self, plan: &FaultPlan) {
+        self.full = matches!(plan, FaultPlan::FullFrom(_));
+        self.world.apply(plan);
     }
 
     /// Runs the script; returns whether the store still accepts writes.
@@ -110,9 +97,9 @@ impl Script {
     fn reopen(&mut self) {
         let done = self.world.disk.op_count();
         let least = self.world.model.after_kill(done, false).0;
-        if let Err(error) = self.world.try_open(usize::MAX) {
+        if let Err(error) = self.world.try_open(None) {
             assert!(!self.full, "it does not open on a full disk: {error}");
-            let again = self.world.try_open(usize::MAX);
+            let again = self.world.try_open(None);
             again.unwrap_or_else(|again| panic!("after {error}, it does not open: {again}"));
         }
         self.world.disk.set_faults_aside(true);
@@ -138,8 +125,7 @@ impl Script {
             let done = self.world.disk.op_count();
             let least = self.world.model.after_power_loss(done).0;
             self.world.disk.lose_power(Survivors::Half, 1);
-            self.world.machine.boot += 1;
-            let opened = self.world.try_open(usize::MAX);
+            let opened = self.world.try_open(None);
             opened.unwrap_or_else(|error| panic!("after a power cut: {error}"));
             self.world.adopt_what_is_there(least).unwrap_or_else(|error| panic!("{error}"));
         } else {
@@ -215,86 +201,76 @@ fn count(variant: u64) -> [u64; 7] {
     counts
 }
 
-/// The failures that were tried, and those after which something was wrong.
-#[derive(Default)]
-struct Tally {
-    tried: u64,
-    wrong: Vec<String>,
+/// Tries so many failures. Panics at the first after which something is wrong.
+fn try_all(count: usize, name: impl Fn(usize) -> String + Sync, live: impl Fn(usize) + Sync) {
+    let is_over = |number: u64, _: &Counts| number >= count as u64;
+    let done = in_parallel(0, is_over, |number, counts| {
+        let (number, what) = (number as usize, name(number as usize));
+        if replay().is_some_and(|only| only != what) {
+            return Ok(());
+        }
+        counts.one("failures");
+        let lived = caught(|| {
+            live(number);
+            Ok(())
+        });
+        lived.map_err(|error| format!("again: RUNLOG_SCALE=1300 RUNLOG_REPLAY='{what}'\n{error}"))
+    });
+    println!("{:?}", done.unwrap_or_else(|error| panic!("{error}")));
 }
 
-impl Tally {
-    fn try_one(&mut self, variant: u64, failure: Failure, cut: bool) {
-        let what = format!("variant {variant}, {failure:?}, cut {cut}");
-        if replay().is_some_and(|only| only != what) {
-            return;
-        }
-        self.note(what, || {
-            let mut script = Script::begin(variant);
-            script.arm(failure);
-            let goes_on = script.live();
-            script.end(goes_on, cut);
-        });
-    }
-
-    fn note(&mut self, what: String, live: impl FnOnce()) {
-        self.tried += 1;
-        if catch_unwind(AssertUnwindSafe(live)).is_err() {
-            println!("again: RUNLOG_SCALE=1300 RUNLOG_REPLAY='{what}'");
-            self.wrong.push(what);
-        }
-    }
-
-    fn end(self) {
-        let Self { tried, wrong } = self;
-        println!("{tried} failures");
-        assert!(wrong.is_empty(), "{} of {tried} failures went wrong", wrong.len());
-    }
+/// Lives with each of these failures: the variant of the script, what fails, and whether the power
+/// is cut then.
+fn live_with(cases: &[(u64, FaultPlan, bool)]) {
+    let name = |number: usize| {
+        let (variant, plan, cut) = &cases[number];
+        format!("variant {variant}, {plan:?}, cut {cut}")
+    };
+    try_all(cases.len(), name, |number| {
+        let (variant, plan, cut) = &cases[number];
+        let mut script = Script::begin(*variant);
+        script.arm(plan);
+        let goes_on = script.live();
+        script.end(goes_on, *cut);
+    });
 }
 
 /// One call of how many must fail.
-fn stride() -> u64 {
-    settings::stride(97, 13)
+fn stride() -> usize {
+    settings::stride(97, 13) as usize
 }
 
 #[test]
 fn after_any_call_that_fails_the_store_goes_on_or_says_that_it_cannot() {
-    let stride = stride();
-    let mut tally = Tally::default();
+    let mut cases = Vec::new();
     for variant in 0..4 {
         let counts = count(variant);
         println!("variant {variant}: {counts:?}");
         for (kind, count) in KINDS.into_iter().zip(counts) {
-            let mut number = variant % stride;
-            while number < count {
+            for number in (variant..count).step_by(stride()) {
                 for error in [ErrorKind::Other, ErrorKind::StorageFull] {
                     let stored = if number % 3 == 0 { 700 } else { 0 };
-                    let failure = Failure::Call(kind, number, Fault::short(error, stored));
-                    tally.try_one(variant, failure, number % 2 == 1);
+                    let call = (kind, number, Fault::short(error, stored));
+                    cases.push((variant, FaultPlan::Calls(vec![call]), number % 2 == 1));
                 }
-                number += stride;
             }
         }
     }
-    tally.end();
+    live_with(&cases);
 }
 
 #[test]
 fn on_a_disk_that_is_full_from_any_moment_on_all_can_be_deleted_and_gives_space_back() {
-    let stride = stride();
-    let mut tally = Tally::default();
+    let mut cases = Vec::new();
     for variant in 0..4 {
         let mut script = Script::begin(variant);
-        let before = script.world.disk.op_count();
+        let first = script.world.disk.op_count() + variant as usize;
         script.live();
-        let operations = script.world.disk.op_count() - before;
-        drop(script);
-        let mut number = usize::try_from(variant).unwrap();
-        while number < operations {
-            tally.try_one(variant, Failure::Full(number), false);
-            number += usize::try_from(stride).unwrap();
-        }
+        let operations = first..script.world.disk.op_count();
+        let full = |number| (variant, FaultPlan::FullFrom(number), false);
+        cases.extend(operations.step_by(stride()).map(full));
     }
-    tally.end();
+    live_with(&cases);
 }
 
 /// A store of which the manifest is about to outgrow its place in front of the segments.
@@ -306,7 +282,7 @@ struct Grown {
 
 impl Grown {
     fn new(variant: u64) -> Self {
-        let machine = Machine::new(variant, 1);
+        let machine = Machine::new(variant);
         let mut world = World::create_on(variant, SimDisk::new(), machine.clone(), false);
         world.fill_manifest();
         let model = world.model.clone();
@@ -350,28 +326,22 @@ impl Grown {
 
 #[test]
 fn after_any_call_for_space_that_fails_while_the_manifest_grows_all_can_be_deleted() {
-    // There are few such calls, and each takes another path.
-    let stride = stride().div_ceil(16);
-    let mut tally = Tally::default();
-    for variant in 0..2 {
-        let grown = Grown::new(variant);
+    let (grown, mut cases) = ([0, 1].map(Grown::new), Vec::new());
+    for (variant, grown) in grown.iter().enumerate() {
         let counts = grown.outgrow(None);
         println!("variant {variant}: {counts:?}");
         for (kind, count) in [OpKind::Allocate, OpKind::Punch].into_iter().zip(counts) {
-            let numbers = (variant % stride..count).step_by(stride as usize);
-            for (number, error) in numbers
-                .flat_map(|number| [(number, ErrorKind::Other), (number, ErrorKind::StorageFull)])
-            {
-                let what = format!("grown {variant}, {kind:?} {number}, {error:?}");
-                if replay().is_some_and(|only| only != what) {
-                    continue;
+            // There are few such calls, and each takes another path.
+            for number in (variant as u64..count).step_by(stride().div_ceil(16)) {
+                for error in [ErrorKind::Other, ErrorKind::StorageFull] {
+                    cases.push((variant, (kind, number, Fault::error(error))));
                 }
-                let failure = (kind, number, Fault::error(error));
-                tally.note(what, || {
-                    grown.outgrow(Some(failure));
-                });
             }
         }
     }
-    tally.end();
+    let name = |number: usize| format!("grown {:?}", cases[number]);
+    try_all(cases.len(), name, |number| {
+        let (variant, failure) = cases[number];
+        grown[variant].outgrow(Some(failure));
+    });
 }

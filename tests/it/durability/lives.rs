@@ -10,28 +10,24 @@
 //! some in a row, or all calls from one on, also during an opening. The disk fills, and has space
 //! again some lives later. In half of the lives the background work runs step by step in any order,
 //! and in the others the calls do it. Between two lives a superblock or the manifest may be
-//! damaged, which must lose nothing, and the boot id may stay the same although the page cache is
-//! gone. At the end of a round a part of a sealed segment is lost: everything that this affects is
-//! reported, even after all dead segments were freed.
+//! damaged, which must lose nothing. At the end of a round a part of a sealed segment is lost:
+//! everything that this affects is reported, even after all dead segments were freed.
 //!
 //! `RUNLOG_REPLAY=round` repeats only this round, to investigate a failure.
 
 mod churn;
 
-use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use runlog::{Compression, Error, SpaceReturn, TailWriter};
-use runlog_sim::settings::{replayed, scale, seed};
-use runlog_sim::{Fault, OpKind, SimDisk, SimEntropy, SplitMix64, Survivors};
+use runlog_sim::settings::scale;
+use runlog_sim::{SimDisk, SimEntropy, SplitMix64};
 
 use crate::support::background::Background;
+use crate::support::campaign::{Campaign, Counts};
 use crate::support::cuts::check_whole;
-use crate::support::harm::{Harm, assert_nothing_behind_areas, lose_something};
-use crate::support::world::{EXTENT, Machine, World};
+use crate::support::fault::damage::{Harm, lose_something};
+use crate::support::fault::{FaultPlan, give_space, some_survivors};
+use crate::support::manifest::assert_nothing_behind_areas;
+use crate::support::world::{Machine, World};
 
 /// Few enough for a plain `cargo test`, and those of CI.
 const LIVES: [u64; 2] = [300, 3000];
@@ -44,56 +40,11 @@ const STEPS: usize = 120;
 const LARGE: u64 = 16;
 /// One round of this many keeps freed extents.
 const KEEPING: u64 = 4;
-/// What the header of a segment begins with.
-const HEADER: &[u8] = b"RLOGSEG1";
 /// A disk that refused this many calls in one life has space again.
 const REFUSALS: usize = 6;
 
-/// How often each event happened.
-#[derive(Debug, Default)]
-struct Tally {
-    lives: u64,
-    operations: u64,
-    endings: BTreeMap<&'static str, u64>,
-    poisoned: u64,
-    /// Calls that failed, after which the store went on.
-    survived: u64,
-    /// Calls that a full disk refused.
-    refused: u64,
-    /// Lives in which only space was missing, so that refused calls must leave nothing.
-    filled: u64,
-    failed_opens: u64,
-    lost_events: u64,
-    /// Openings after a superblock or the manifest was damaged.
-    harmed: u64,
-    emptied: u64,
-    /// Rounds at the end of which something of a segment was lost, and was told.
-    told: u64,
-}
-
-impl Tally {
-    fn add(&mut self, other: Self) {
-        self.lives += other.lives;
-        self.operations += other.operations;
-        for (ending, count) in other.endings {
-            *self.endings.entry(ending).or_default() += count;
-        }
-        self.poisoned += other.poisoned;
-        self.survived += other.survived;
-        self.refused += other.refused;
-        self.filled += other.filled;
-        self.failed_opens += other.failed_opens;
-        self.lost_events += other.lost_events;
-        self.harmed += other.harmed;
-        self.emptied += other.emptied;
-        self.told += other.told;
-    }
-}
-
-/// Prints where a failure was, and how to repeat it.
+/// Prints what happened in a round that fails.
 struct Place {
-    seed: u64,
-    round: u64,
     life: u64,
     what: String,
 }
@@ -101,12 +52,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Self { seed, round, life, what } = self;
-            println!("round {round}, life {life}: {what}");
-            println!(
-                "again: RUNLOG_SEED={seed} RUNLOG_REPLAY={round} \
-                 cargo test -p runlog --test it lives::"
-            );
+            println!("life {}: {}", self.life, self.what);
         }
     }
 }
@@ -115,6 +61,7 @@ impl Drop for Place {
 struct Story {
     world: World,
     random: SplitMix64,
+    round: u64,
     place: Place,
     /// How many events must be there at the next opening.
     least: usize,
@@ -129,54 +76,33 @@ struct Story {
 
 #[test]
 fn what_a_life_acknowledged_is_there_in_each_later_one() {
-    let (seed, lives, only) = (seed(SEED), scale(LIVES[0], LIVES[1]), replayed());
-    println!("RUNLOG_SEED={seed}, {lives} lives");
-    let rounds = only.map_or(0..lives.div_ceil(ROUND), |round| round..round + 1);
-    let (next, total) = (AtomicU64::new(rounds.start), Mutex::new(Tally::default()));
-    let live_some = || {
-        let mut tally = Tally::default();
-        loop {
-            let round = next.fetch_add(1, Ordering::Relaxed);
-            if round >= rounds.end {
-                break;
-            }
-            let lived = catch_unwind(AssertUnwindSafe(|| Story::tell(seed, round, &mut tally)));
-            if let Err(panic) = lived {
-                // No other round begins.
-                next.store(rounds.end, Ordering::Relaxed);
-                resume_unwind(panic);
-            }
-        }
-        total.lock().unwrap().add(tally);
-    };
-    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(8));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(live_some);
-        }
-    });
-    let total = total.into_inner().unwrap();
-    println!("{total:#?}");
-    if only.is_none() && lives >= LIVES[0] {
-        let Tally { filled, harmed, refused, .. } = total;
-        assert!(filled > 0 && harmed > 0 && refused > 0, "each kind of trouble was met");
-    }
+    let campaign = Campaign::new("lives::what", SEED);
+    let rounds = scale(LIVES[0], LIVES[1]).div_ceil(ROUND);
+    let must_meet = ["filled", "harmed", "refused", "failed opens", "emptied"];
+    campaign.run(
+        |round, _| round >= rounds,
+        &must_meet,
+        |round, counts| {
+            Story::tell(campaign.seed, round, counts);
+            Ok(())
+        },
+    );
 }
 
 impl Story {
     /// All lives of a round.
-    fn tell(seed: u64, round: u64, tally: &mut Tally) {
+    fn tell(seed: u64, round: u64, counts: &mut Counts) {
         let mut story = Self::begin(seed, round);
         for life in 0..ROUND {
             story.place.life = life;
-            story.live(tally);
+            story.live(counts);
         }
-        story.lose_something(tally);
+        story.lose_something(counts);
     }
 
     fn begin(seed: u64, round: u64) -> Self {
         let mut random = SplitMix64::for_case(seed, round);
-        let machine = Machine::new(random.next_u64(), 1);
+        let machine = Machine::new(random.next_u64());
         let index = random.below(4) != 0;
         let mut world = World::create_on(random.next_u64(), SimDisk::new(), machine, index);
         if random.below(LARGE) == 0 {
@@ -184,8 +110,8 @@ impl Story {
         }
         world.may_fail = true;
         let keeps = random.below(KEEPING) == 0;
-        let place = Place { seed, round, life: 0, what: String::new() };
-        Self { world, random, place, least: 0, fills: false, refusals: 0, keeps }
+        let place = Place { life: 0, what: String::new() };
+        Self { world, random, round, place, least: 0, fills: false, refusals: 0, keeps }
     }
 
     /// The clock jumps, forwards or back.
@@ -198,8 +124,8 @@ impl Story {
 
     /// A life: operations until something fails or chance ends it; then another process opens the
     /// store.
-    fn live(&mut self, tally: &mut Tally) {
-        tally.lives += 1;
+    fn live(&mut self, counts: &mut Counts) {
+        counts.one("lives");
         self.place.what += "\n  a life";
         if self.random.below(4) == 0 {
             self.jump();
@@ -207,7 +133,7 @@ impl Story {
         self.world.is_moving = self.keeps && self.random.coin();
         if self.world.is_moving && self.random.coin() {
             // Extents in front of what a life before this one left over become free.
-            self.empty(tally);
+            self.empty(counts);
         }
         (self.fills, self.refusals) = (false, 0);
         self.world.only_fills = false;
@@ -215,7 +141,7 @@ impl Story {
         if faulty && self.world.failure.is_none() {
             self.plan_faults();
         }
-        tally.filled += u64::from(self.fills || self.world.only_fills);
+        counts.add("filled", u64::from(self.fills || self.world.only_fills));
         self.world.is_lazy = self.random.coin();
         self.world.is_queue = self.random.below(3) == 0;
         let mut goes_on = true;
@@ -226,8 +152,8 @@ impl Story {
         });
         for _ in 0..steps {
             self.world.wide_step();
-            tally.operations += 1;
-            if self.world.failure.is_some() && !self.go_on(tally) {
+            counts.one("operations");
+            if self.world.failure.is_some() && !self.go_on(counts) {
                 goes_on = false;
                 break;
             }
@@ -236,110 +162,66 @@ impl Story {
             }
         }
         if goes_on && self.random.below(6) == 0 {
-            self.empty(tally);
+            self.empty(counts);
         }
-        self.end(tally);
-        self.next(tally);
+        self.end(counts);
+        self.next(counts);
     }
 
     /// Deletes everything, which works and frees space whatever failed before.
-    fn empty(&mut self, tally: &mut Tally) {
+    fn empty(&mut self, counts: &mut Counts) {
         self.world.disk.clear_faults();
-        self.give_space();
+        give_space(&self.world.disk);
         self.world.empty();
         let failure = &self.world.failure;
         // A failed sync or write may not have been noticed yet.
         let poisoned = matches!(failure, Some(Error::Poisoned));
         let fits = failure.is_none() || poisoned || self.world.is_gone();
         assert!(fits, "emptying: {failure:?}");
-        tally.emptied += u64::from(failure.is_none());
-    }
-
-    /// The disk has space again.
-    fn give_space(&mut self) {
-        self.world.disk.fill_from(usize::MAX);
-        self.world.disk.set_capacity(u64::MAX);
+        counts.add("emptied", u64::from(failure.is_none()));
     }
 
     /// Handles a failed call: continues if possible.
-    fn go_on(&mut self, tally: &mut Tally) -> bool {
+    fn go_on(&mut self, counts: &mut Counts) -> bool {
         if self.world.is_gone() {
             return false;
         }
         self.world.disk.clear_faults();
         if let Some(Error::DiskFull { .. }) = self.world.failure {
-            (self.refusals, tally.refused) = (self.refusals + 1, tally.refused + 1);
+            self.refusals += 1;
+            counts.one("refused");
             // If a disk fills within a call, the call may not be refused as a whole.
             self.world.only_fills |= self.fills;
             if self.refusals == REFUSALS {
-                self.give_space();
+                give_space(&self.world.disk);
             }
         }
         self.place.what += &format!(", {}", self.world.failure.as_ref().expect("it failed"));
         let goes_on = self.world.settle();
-        *if goes_on { &mut tally.survived } else { &mut tally.poisoned } += 1;
+        counts.one(if goes_on { "survived" } else { "poisoned" });
         goes_on
-    }
-
-    fn some_fault(&mut self) -> Fault {
-        let errors = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::Interrupted];
-        let error = errors[self.random.index(errors.len())];
-        match self.random.coin() {
-            true => Fault::error(error),
-            false => Fault::short(error, self.random.index(9000)),
-        }
     }
 
     /// Decides what will fail, and when.
     fn plan_faults(&mut self) {
-        let disk = self.world.disk.clone();
-        let fault = self.some_fault();
-        let soon = disk.op_count() + self.random.index(400);
-        let way = match self.keeps && self.random.coin() {
-            true => 7,
-            false => self.random.below(12),
+        let plan = match self.keeps && self.random.coin() {
+            true => FaultPlan::behind_header(&mut self.random),
+            false => FaultPlan::choose(&mut self.random, &self.world.disk, 400),
         };
-        self.world.only_fills = way == 6;
-        self.place.what += &format!(", faults {way} {fault:?} at {soon}");
-        match way {
-            0..=1 => disk.fail_nth(OpKind::Sync, self.random.below(30), fault),
-            2 => disk.fail_op(soon, fault),
-            3 => disk.fail_from(soon, fault),
-            4 => self.world.gate_shuts_at(soon),
-            5 => {
-                self.fills = true;
-                disk.fill_from(soon);
-            }
-            7..=8 => disk.fail_behind(HEADER, self.random.below(16), fault),
-            6 => disk.set_capacity(disk.allocated() + self.random.below(8) * EXTENT / 2),
-            _ => {
-                for _ in 0..1 + self.random.index(2) {
-                    let kinds = [
-                        (OpKind::Read, 200),
-                        (OpKind::Write, 200),
-                        (OpKind::Store, 100),
-                        (OpKind::SetLen, 2),
-                        (OpKind::Allocate, 8),
-                        (OpKind::Punch, 8),
-                    ];
-                    let (kind, often) = kinds[self.random.index(kinds.len())];
-                    let (fault, number) = (self.some_fault(), self.random.below(often));
-                    self.place.what += &format!(", {kind:?} {number} with {fault:?}");
-                    let times = if self.random.below(3) == 0 { 20 } else { 1 };
-                    (number..number + times).for_each(|number| disk.fail_nth(kind, number, fault));
-                }
-            }
-        }
+        self.fills = matches!(plan, FaultPlan::FullFrom(_));
+        self.world.only_fills = matches!(plan, FaultPlan::Capacity(_));
+        self.place.what += &format!(", {plan:?}");
+        self.world.apply(&plan);
     }
 
     /// Drops the store, in one of several ways.
-    fn end(&mut self, tally: &mut Tally) {
+    fn end(&mut self, counts: &mut Counts) {
         let ending = match self.random.below(6) {
             0 if !self.world.is_gone() => "closed",
             0..=2 => "killed",
             _ => "cut",
         };
-        *tally.endings.entry(ending).or_default() += 1;
+        counts.one(ending);
         self.place.what += &format!(", {ending} at {}", self.world.disk.op_count());
         let done = self.world.disk.op_count();
         if ending == "closed" {
@@ -349,7 +231,7 @@ impl Story {
         }
         self.world.disk.clear_faults();
         if self.random.coin() {
-            self.give_space();
+            give_space(&self.world.disk);
         }
         self.least = self.world.model.after_kill(done, false).0;
         if ending == "cut" {
@@ -360,37 +242,26 @@ impl Story {
     fn lose_power(&mut self) {
         let done = self.world.disk.op_count();
         self.least = self.world.model.after_power_loss(done).0;
-        let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
+        let survivors = some_survivors(&mut self.random);
         self.world.disk.lose_power(survivors, self.random.next_u64());
         self.place.what += &format!(", cut with {survivors:?}");
     }
 
     /// Opens the store for the next life, which may take several attempts.
-    fn next(&mut self, tally: &mut Tally) {
+    fn next(&mut self, counts: &mut Counts) {
         self.choose_machine();
         let harmed = self.harm();
-        tally.harmed += u64::from(harmed);
+        counts.add("harmed", u64::from(harmed));
         loop {
             let disk = self.world.disk.clone();
             let faulty = self.random.below(4) == 0;
-            let soon = disk.op_count() + self.random.index(24);
-            let mut limit = usize::MAX;
-            if faulty {
-                let fault = self.some_fault();
-                let way = self.random.below(6);
-                self.place.what += &format!(", opened with {way} {fault:?} at {soon}");
-                match way {
-                    0 => disk.fail_nth(OpKind::Sync, self.random.below(4), fault),
-                    1 => disk.fail_from(soon, fault),
-                    2 => disk.fail_op(soon, fault),
-                    3 => disk.fail_nth(OpKind::Read, self.random.below(60), fault),
-                    _ => limit = soon,
-                }
-            }
-            let opened = self.world.try_open(limit);
+            let plan = FaultPlan::failure(&mut self.random, &disk, 24);
+            let plan = faulty.then_some(plan);
+            self.place.what += &format!(", opened with {plan:?}");
+            let opened = self.world.try_open(plan.as_ref());
             if let Err(error) = opened {
                 assert!(faulty && !error.is_damaged(), "the store does not open: {error}");
-                tally.failed_opens += 1;
+                counts.one("failed opens");
                 self.place.what += ": it failed";
             } else if !faulty {
                 break;
@@ -404,15 +275,16 @@ impl Story {
         }
         let report = self.world.log().recovery_report();
         assert!(harmed || report.damaged.is_empty(), "a crash is reported as damage: {report}");
+        assert_eq!(self.world.log().health().quarantined, [], "{report}");
         if self.random.coin() {
-            self.give_space();
+            give_space(&self.world.disk);
         }
         if let Some(background) = self.world.machine.background.clone() {
             background.run_after_opening(&mut self.random);
         }
         let events = self.world.model.events.len();
         match self.world.adopt_what_is_there(self.least) {
-            Ok(found) => tally.lost_events += (events - found.prefix) as u64,
+            Ok(found) => counts.add("lost events", (events - found.prefix) as u64),
             Err(error) => panic!("{error}; {}", self.world.log().recovery_report()),
         }
         assert_nothing_behind_areas(&self.world.disk);
@@ -422,7 +294,7 @@ impl Story {
         if self.random.below(4) == 0 {
             self.world.adopt();
             if self.world.failure.is_some() {
-                self.go_on(tally);
+                self.go_on(counts);
             }
         }
     }
@@ -440,15 +312,15 @@ impl Story {
 
     /// A part of a sealed segment is lost while the store is closed. Everything that this affects
     /// is reported, also when all dead segments have been freed, and after another opening.
-    fn lose_something(&mut self, tally: &mut Tally) {
+    fn lose_something(&mut self, counts: &mut Counts) {
         if !self.world.try_close() {
             return;
         }
-        self.give_space();
+        give_space(&self.world.disk);
         let Some(what) = lose_something(&self.world.disk, &mut self.random) else { return };
         self.place.what += &format!("\n  {what}");
         for again in [false, true] {
-            if let Err(error) = self.world.try_open(usize::MAX) {
+            if let Err(error) = self.world.try_open(None) {
                 assert!(error.is_corruption(), "{error}");
                 return;
             }
@@ -461,7 +333,7 @@ impl Story {
             if let Err(error) = self.world.model.check(self.world.log(), all, all) {
                 assert!(told, "opened again {again}, it is not told: {error}");
             }
-            tally.told += u64::from(told && !again);
+            counts.add("told", u64::from(told && !again));
             self.world.die();
         }
     }
@@ -472,7 +344,7 @@ impl Story {
         let machine = &mut self.world.machine;
         // The same randomness twice must not lose anything.
         let repeated = seed % 4 == 0;
-        machine.entropy = SimEntropy::new(if repeated { self.place.round } else { seed });
+        machine.entropy = SimEntropy::new(if repeated { self.round } else { seed });
         machine.tail_writer = if seed & 16 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
         machine.compression = match seed & 32 {
             0 => Compression::None,

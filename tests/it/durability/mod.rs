@@ -2,6 +2,7 @@
 
 pub(crate) mod deferred;
 pub(crate) mod every_call;
+pub(crate) mod handles;
 pub(crate) mod io_faults;
 pub(crate) mod kill;
 #[expect(clippy::disallowed_methods, reason = "it waits or measures")]

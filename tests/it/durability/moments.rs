@@ -16,7 +16,8 @@ use runlog::{
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
 use crate::support::background::Background;
-use crate::support::callout::{BeforeReads, Points, beside};
+use crate::support::callout::{Points, beside};
+use crate::support::tap::Tap;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -37,9 +38,14 @@ impl Interruption {
     /// A store of these bytes, at whose reads this happens.
     fn open(&self, options: &Options, bytes: Vec<u8>) -> RunLog {
         let interruption = self.clone();
-        let memory = MemoryStorage::from_bytes(bytes);
-        let storage = BeforeReads::new(memory, move |len| interruption.meet(len));
-        options.open_storage(Arc::new(storage)).unwrap()
+        let memory = Arc::new(MemoryStorage::from_bytes(bytes));
+        let storage = Tap::new(memory, move |call| {
+            if call.is_read() {
+                interruption.meet(call.len as usize);
+            }
+            Ok(())
+        });
+        options.open_storage(storage).unwrap()
     }
 
     /// Calls `act` at the read with this number from here on, counting only reads of this length.
@@ -260,7 +266,7 @@ fn a_run_that_an_append_begins_is_no_orphan_of_another_life() {
             .entropy(Arc::new(points.with(SimEntropy::new(7))));
         let options = Options::new().extent_size(EXTENT).environment(environment);
         let options = options.scheduler(Arc::new(Background::default()));
-        let log = options.create_storage(Arc::new(points.clone())).unwrap();
+        let log = options.create_storage(points.storage()).unwrap();
         let mut allow = Allow::nothing();
         allow.unstarted = true;
         let append = || {

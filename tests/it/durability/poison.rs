@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Wake;
 use std::thread;
 
-use runlog::{Durability, Error, NewRecord, Options, RunLog, Ticket};
+use runlog::{Durability, Error, NewRecord, Options, RunLog, TailWriter, Ticket};
 use runlog_sim::OpKind;
 
 use crate::support::held::{Held, NEVER};
@@ -21,7 +21,9 @@ use crate::support::held::{Held, NEVER};
 /// A store on a held disk; its background thread syncs only when it is asked to.
 fn open(held: &Held) -> RunLog {
     let options = Options::new().extent_size(64 << 10).sync_interval(None).index(false);
-    options.create_storage(Arc::new(held.clone())).unwrap()
+    // Each append is a call.
+    let options = options.tail_writer(TailWriter::Pwrite);
+    options.create_storage(held.storage()).unwrap()
 }
 
 /// A task that awaits a ticket.

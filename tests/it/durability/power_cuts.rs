@@ -6,56 +6,59 @@
 //! boundary would have left it, with many choices of what survives, and everything is read back
 //! and compared with what was acknowledged. See `support/cuts.rs` for the list of what must hold.
 
-use runlog_sim::settings;
+use runlog_sim::settings::{replay, scale};
 
-use crate::support::campaign;
-
-mod documents;
+use crate::support::campaign::{Campaign, Counts};
+use crate::support::cuts::{cut_story, is_wanted};
+use crate::support::stories::{Kind, tell};
 
 /// Few enough for a plain `cargo test`, and those of CI.
 const CUTS: [u64; 2] = [3000, 20_000];
 const SEED: u64 = 2026;
 
+/// Cuts stories of this kind, whose numbers are these, about `1 / share` of all times.
+fn cut_stories(kind: Kind, stories: core::ops::Range<u64>, share: u64) {
+    let campaign = Campaign::new("power_cuts::", SEED);
+    let cuts = scale(CUTS[0], CUTS[1]) / share / (stories.end - stories.start);
+    for story in stories.filter(|story| is_wanted(*story)) {
+        let counts = cut_story(&campaign, story, &tell(kind, campaign.seed, story), cuts);
+        println!("{kind:?} {story}: {counts:?}");
+    }
+}
+
 #[test]
 fn whatever_a_crash_leaves_is_a_prefix_with_everything_that_was_acknowledged() {
-    let seed = settings::seed(SEED);
-    let cuts = settings::scale(CUTS[0], CUTS[1]);
-    println!("RUNLOG_SEED={seed}, {cuts} cuts");
-    let summary = campaign::run(seed, cuts);
-    println!("{summary:?}");
+    let campaign = Campaign::new("power_cuts::", SEED);
+    let cuts = scale(CUTS[0], CUTS[1]);
+    let mut counts = Counts::default();
+    for round in (0..1000).filter(|round| is_wanted(*round)) {
+        let left = cuts - counts.of("cuts");
+        let epochs = tell(Kind::Round, campaign.seed, round);
+        counts.merge(cut_story(&campaign, round, &epochs, left));
+        // Not another round for the last few.
+        if replay().is_some() || counts.of("cuts") >= cuts - cuts / 16 {
+            break;
+        }
+    }
+    println!("{counts:?}");
 }
 
 #[test]
 fn an_index_that_grows_is_kept_whatever_a_crash_leaves() {
-    let seed = settings::seed(SEED);
-    let cuts = settings::scale(CUTS[0], CUTS[1]) / 40;
-    println!("RUNLOG_SEED={seed}");
-    let (epoch, boundaries) = campaign::growing_index(seed);
-    let tally = campaign::cut_at(seed, &epoch, &boundaries, cuts);
-    println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
+    cut_stories(Kind::GrowingIndex, 1001..1002, 40);
 }
 
 #[test]
 fn what_is_collected_and_compacted_is_whole_or_gone_whatever_a_crash_leaves() {
-    let seed = settings::seed(SEED);
-    let cuts = settings::scale(CUTS[0], CUTS[1]) / 8;
-    println!("RUNLOG_SEED={seed}");
-    for turn in 0..6 {
-        let seed = seed.wrapping_add(turn);
-        let (epoch, boundaries) = campaign::collections(seed);
-        let tally = campaign::cut_at(seed, &epoch, &boundaries, cuts / 6);
-        println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
-    }
+    cut_stories(Kind::Collections, 1010..1016, 8);
 }
 
 #[test]
 fn a_manifest_that_moves_is_found_whatever_a_crash_leaves_and_whichever_superblock_is_lost() {
-    let seed = settings::seed(SEED);
-    let cuts = settings::scale(CUTS[0], CUTS[1]) / 40;
-    println!("RUNLOG_SEED={seed}");
-    for turn in 0..2 {
-        let (epoch, boundaries) = campaign::moving_manifest(seed.wrapping_add(turn));
-        let tally = campaign::cut_at(seed, &epoch, &boundaries, cuts / 2);
-        println!("{} boundaries, {} runs, {tally:?}", boundaries.len(), epoch.model.runs.len());
-    }
+    cut_stories(Kind::MovingManifest, 1020..1022, 40);
+}
+
+#[test]
+fn documents_are_as_after_some_batch_whatever_a_crash_leaves() {
+    cut_stories(Kind::Documents, 1030..1034, 16);
 }

@@ -244,7 +244,7 @@ fn a_writer_of_a_run_that_a_refused_call_began_goes_on_with_it() {
         let disk = SimDisk::untracked(Vec::new());
         let points = Points::new(disk.clone());
         let options = options(1).scheduler(Arc::new(Background::default()));
-        let log = options.create_storage(Arc::new(points.clone())).unwrap();
+        let log = options.create_storage(points.storage()).unwrap();
         disk.fail_nth(OpKind::Allocate, nth, ErrorKind::StorageFull);
         let writer = Mutex::new(None);
         let append = || {

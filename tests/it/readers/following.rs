@@ -2,22 +2,37 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Compression, Follow, Follower, LogCursor, LogEvent, LogEventKind, Lsn, NewRecord, Options,
-    Outcome, Reader, ReaderOptions, RunLog, RunNo, RunRef,
+    Compression, Error, Follow, Follower, LogCursor, LogEvent, LogEventKind, Lsn, NewRecord,
+    Options, Outcome, Reader, ReaderOptions, RunLog, RunNo, RunRef,
 };
 use tempfile::TempDir;
 
-use crate::readers::replicas::{Shared, options, payload, writes};
+use crate::readers::replicas::options;
 use crate::support::allocations::most_of;
+use crate::support::crowd::{Beside, Ledger, RunKey, work_beside};
 
 /// All that is in the log by now.
 pub(crate) fn all(follower: &mut Follower) -> Vec<LogEvent> {
     core::iter::from_fn(|| follower.try_next().unwrap()).collect()
+}
+
+/// All that is in the log by now, and after how many events each error came. Further calls tell
+/// nothing again.
+pub(crate) fn all_and_errors(follower: &mut Follower) -> (Vec<LogEvent>, Vec<(usize, Error)>) {
+    let (mut events, mut errors, mut nothing) = (Vec::new(), Vec::new(), 0);
+    while nothing < 3 {
+        match follower.try_next() {
+            Ok(Some(event)) => events.push(event),
+            Ok(None) => nothing += 1,
+            Err(error) => errors.push((events.len(), error)),
+        }
+    }
+    (events, errors)
 }
 
 /// An event in short.
@@ -222,83 +237,61 @@ struct Told {
 }
 
 /// Follows until the end, and starts again now and then from a stored cursor.
-fn follows(
-    mut begin: impl FnMut(LogCursor) -> Follower,
-    over: &AtomicBool,
-) -> HashMap<String, Told> {
+fn follows(begin: impl Fn(LogCursor) -> Follower, over: &AtomicBool) -> HashMap<RunKey, Told> {
     let (mut follower, mut last, mut restarts) = (begin(LogCursor::START), Lsn(0), 0);
-    let mut runs: HashMap<String, Told> = HashMap::new();
-    let mut numbers: HashMap<String, RunNo> = HashMap::new();
-    let mut count = 0_u64;
-    loop {
+    let mut runs: HashMap<RunKey, Told> = HashMap::new();
+    let mut numbers: HashMap<RunKey, RunNo> = HashMap::new();
+    for count in 1_u64.. {
         let is_last = over.load(Ordering::Acquire);
-        while let Some(event) = follower.next_within(Some(Duration::from_millis(1))).unwrap() {
-            count += 1;
-            let run = runs.entry(event.run.to_string()).or_default();
-            assert_eq!(*numbers.entry(event.run.to_string()).or_insert(event.number), event.number);
-            match &event.kind {
-                LogEventKind::Started(_) => assert_eq!((run.records, run.ended), (0, false)),
-                LogEventKind::Record(record) => {
-                    assert_eq!(
-                        record.seq().0,
-                        run.records,
-                        "{} has a gap or a copy: {} bytes {:?}",
-                        event.run,
-                        record.payload().len(),
-                        event.cursor
-                    );
-                    assert_eq!(record.payload(), payload(event.run.as_str(), record.seq().0));
-                    assert!(record.lsn() > last, "out of order");
-                    assert!(!run.deleted, "told behind its deletion");
-                    (run.records, last) = (run.records + 1, record.lsn());
-                }
-                LogEventKind::Ended(_) => run.ended = true,
-                LogEventKind::Deleted { .. } => run.deleted = true,
-                _ => {}
+        let Some(event) = follower.next_within(Some(Duration::from_millis(1))).unwrap() else {
+            if is_last {
+                assert!(restarts > 1, "only {count} events");
+                break;
             }
-            if count % 997 == 0 {
-                let cursor = follower.cursor().to_string();
-                assert_eq!(cursor, event.cursor.to_string());
-                follower = begin(cursor.parse().unwrap());
-                restarts += 1;
+            continue;
+        };
+        let key = RunKey::from_run(event.run.as_str());
+        let run = runs.entry(key).or_default();
+        assert_eq!(*numbers.entry(key).or_insert(event.number), event.number);
+        match &event.kind {
+            LogEventKind::Started(_) => assert_eq!((run.records, run.ended), (0, false)),
+            LogEventKind::Record(record) => {
+                key.check(run.records, record);
+                assert!(record.lsn() > last, "out of order");
+                assert!(!run.deleted, "told behind its deletion");
+                (run.records, last) = (run.records + 1, record.lsn());
             }
+            LogEventKind::Ended(_) => run.ended = true,
+            LogEventKind::Deleted { .. } => run.deleted = true,
+            _ => {}
         }
-        if is_last {
-            assert!(restarts > 1, "only {count} events");
-            return runs;
+        if count % 499 == 0 {
+            let cursor = follower.cursor().to_string();
+            assert_eq!(cursor, event.cursor.to_string());
+            follower = begin(cursor.parse().unwrap());
+            restarts += 1;
         }
     }
+    runs
 }
 
 #[test]
 fn followers_beside_writers_compaction_and_deletions_are_told_each_record_once() {
-    let (dir, steps) = (TempDir::new().unwrap(), 5_000);
+    let dir = TempDir::new().unwrap();
     let path = dir.path().join("store");
-    let log = options().open(&path).unwrap();
-    let (shared, over, at) = (Shared::default(), AtomicBool::new(false), AtomicU64::new(0));
-    let told = std::thread::scope(|scope| {
-        let outside = scope.spawn(|| {
-            let reader = Reader::open(&path).unwrap();
-            follows(|from| reader.follow(Follow::Everything, from).unwrap(), &over)
-        });
-        let inside =
-            scope.spawn(|| follows(|from| log.follow(Follow::Everything, from).unwrap(), &over));
-        let writers: Vec<_> = (0..2)
-            .map(|seed| {
-                let (log, shared, at) = (&log, &shared, &at);
-                scope.spawn(move || writes(log, shared, seed, steps, at))
-            })
-            .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        over.store(true, Ordering::Release);
-        [outside.join().unwrap(), inside.join().unwrap()]
+    let (log, ledger) = (options().open(&path).unwrap(), Ledger::default());
+    let outside: Beside<'_, _> = Box::new(|over| {
+        let reader = Reader::open(&path).unwrap();
+        follows(|from| reader.follow(Follow::Everything, from).unwrap(), over)
     });
-    for told in &told {
-        for (run, done) in &*shared.lock().unwrap() {
-            let Some(told) = told.get(run) else { panic!("{run} was not told: {done:?}") };
-            assert_eq!(told.deleted, done.deleted, "{run}");
+    let inside: Beside<'_, _> =
+        Box::new(|over| follows(|from| log.follow(Follow::Everything, from).unwrap(), over));
+    for told in work_beside(&log, &ledger, 4_000, vec![outside, inside]) {
+        for (run, done) in ledger.all() {
+            let Some(told) = told.get(&run) else { panic!("{run:?} was not told: {done:?}") };
+            assert_eq!(told.deleted, done.deleted, "{run:?}");
             if !done.deleted {
-                assert_eq!((told.records, told.ended), (done.acknowledged, done.ended), "{run}");
+                assert_eq!((told.records, told.ended), (done.acknowledged, done.ended), "{run:?}");
             }
         }
     }

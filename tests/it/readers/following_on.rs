@@ -15,9 +15,9 @@ use runlog::{
 };
 use tempfile::TempDir;
 
-use crate::backup::backups::seals;
-use crate::readers::following::{all, small, store, told};
-use crate::support::reads::OnlyReads;
+use crate::readers::following::{all, all_and_errors, small, store, told};
+use crate::support::manifest::Manifest;
+use crate::support::tap::Tap;
 
 /// Runs over several segments, of which some are compressed and some have large records.
 fn wide() -> (Arc<MemoryStorage>, RunLog) {
@@ -59,7 +59,7 @@ fn a_read_that_fails_costs_a_follower_no_event() {
     let left = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&left);
     // One read fails, once.
-    let failing = OnlyReads::new(storage, move |_, _| {
+    let failing = Tap::only_reads(storage, move |_, _| {
         let fails = counted.fetch_sub(1, Ordering::SeqCst) == 1;
         if fails { Err(io::Error::other("this read fails")) } else { Ok(()) }
     });
@@ -68,14 +68,9 @@ fn a_read_that_fails_costs_a_follower_no_event() {
     loop {
         let mut follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
         left.store(number, Ordering::SeqCst);
-        let mut events = Vec::new();
-        loop {
-            match follower.try_next() {
-                Ok(Some(event)) => events.push(told(&event)),
-                Ok(None) => break,
-                Err(_) => errors += 1,
-            }
-        }
+        let (events, failed) = all_and_errors(&mut follower);
+        errors += failed.len();
+        let events: Vec<String> = events.iter().map(told).collect();
         assert!(events == expected, "read {number} failed");
         let is_over = left.load(Ordering::SeqCst) < u64::MAX / 2 && left.load(Ordering::SeqCst) > 0;
         if is_over {
@@ -110,19 +105,10 @@ fn damage_is_told_in_its_place_and_what_is_behind_it_too_also_when_the_store_is_
     drop(run);
     log.close().unwrap();
     for follower in [&mut inside, &mut outside] {
-        let (mut events, mut errors) = (Vec::new(), 0);
-        loop {
-            match follower.try_next() {
-                Ok(Some(event)) => events.push(told(&event)),
-                Ok(None) => break,
-                Err(error) => {
-                    assert!(error.is_corruption(), "{error}");
-                    assert_eq!(events.len(), 6, "in its place");
-                    errors += 1;
-                }
-            }
-        }
-        assert_eq!((events.len(), errors), (10, 1), "{events:?}");
+        let (events, errors) = all_and_errors(follower);
+        let [(at, error)] = &errors[..] else { panic!("{errors:?}") };
+        assert!(error.is_corruption(), "{error}");
+        assert_eq!((events.len(), *at), (10, 6), "in its place: {events:?}");
     }
     assert!(inside.next().is_none());
 }
@@ -143,7 +129,7 @@ fn a_segment_of_which_no_frame_is_left_is_told_once_in_its_place() {
     let reader = ReaderOptions::new().open_storage(storage).unwrap();
     let whole = all(&mut reader.follow(Follow::Everything, LogCursor::START).unwrap());
     let whole: Vec<String> = whole.iter().map(told).collect();
-    let places = seals(&image);
+    let places = Manifest::of(&image).unwrap().seals();
     assert!(places.len() > 2, "{places:?}");
     for (number, (start, seal)) in places.into_iter().enumerate() {
         for value in [0, 0x55] {
@@ -152,20 +138,11 @@ fn a_segment_of_which_no_frame_is_left_is_told_once_in_its_place() {
             let broken = Arc::new(MemoryStorage::from_bytes(bytes));
             let reader = ReaderOptions::new().open_storage(broken).unwrap();
             let mut follower = reader.follow(Follow::Everything, LogCursor::START).unwrap();
-            let (mut events, mut errors) = (Vec::new(), Vec::new());
-            // A few more calls: nothing is told again.
-            let mut nothing = 0;
-            while nothing < 3 {
-                match follower.try_next() {
-                    Ok(Some(event)) => events.push(told(&event)),
-                    Ok(None) => nothing += 1,
-                    Err(error) => {
-                        assert!(error.is_corruption(), "{error}");
-                        errors.push(events.len());
-                    }
-                }
-            }
-            let [at] = errors[..] else { panic!("segment {number}: damage told at {errors:?}") };
+            let (events, errors) = all_and_errors(&mut follower);
+            let events: Vec<String> = events.iter().map(told).collect();
+            let [(at, error)] = &errors[..] else { panic!("segment {number}: {errors:?}") };
+            assert!(error.is_corruption(), "{error}");
+            let at = *at;
             assert!(events.len() < whole.len() && events[..at] == whole[..at]);
             let rest = &events[at..];
             assert_eq!(rest, &whole[whole.len() - rest.len()..], "segment {number}");
@@ -184,115 +161,20 @@ fn a_cursor_among_lost_frames_is_told_of_them_wherever_it_is() {
     let reader = ReaderOptions::new().open_storage(storage).unwrap();
     let events = all(&mut reader.follow(Follow::Everything, LogCursor::START).unwrap());
     let mut within = 0;
-    for (start, seal) in seals(&image) {
+    for (start, seal) in Manifest::of(&image).unwrap().seals() {
         let mut bytes = image.clone();
         bytes[start + 64..seal].fill(0x55);
         let broken = Arc::new(MemoryStorage::from_bytes(bytes));
         let reader = ReaderOptions::new().open_storage(broken).unwrap();
         for (place, event) in events.iter().enumerate().step_by(5) {
             let mut follower = reader.follow(Follow::Everything, event.cursor).unwrap();
-            let (mut told, mut errors, mut nothing) = (0, 0, 0);
-            while nothing < 2 {
-                match follower.try_next() {
-                    Ok(Some(_)) => told += 1,
-                    Ok(None) => nothing += 1,
-                    Err(_) => errors += 1,
-                }
-            }
-            let lost = events.len() - place - 1 - told;
-            assert!(lost == 0 || errors > 0, "at {start}, from {place}: {lost} lost");
+            let (told, errors) = all_and_errors(&mut follower);
+            let lost = events.len() - place - 1 - told.len();
+            assert!(lost == 0 || !errors.is_empty(), "at {start}, from {place}: {lost} lost");
             within += usize::from(lost > 0);
         }
     }
     assert!(within > 10, "only {within} cursors");
-}
-
-/// The records of blocks that cannot be read, from each cursor.
-#[test]
-fn each_record_of_a_damaged_block_is_told_from_a_cursor_within_it_too() {
-    let (storage, log) = wide();
-    log.close().unwrap();
-    let reader = ReaderOptions::new().open_storage(storage.clone()).unwrap();
-    let events = all(&mut reader.follow(Follow::Agent("agent"), LogCursor::START).unwrap());
-    let of = |seq: u64| {
-        let is = |event: &&runlog::LogEvent| {
-            event.run.as_str() == "run-0"
-                && matches!(&event.kind, LogEventKind::Record(record) if record.seq().0 == seq)
-        };
-        events.iter().find(is).unwrap().cursor
-    };
-    // All that is compressed is damaged: the magic of zstd's frames.
-    let mut bytes = vec![0; usize::try_from(storage.len().unwrap()).unwrap()];
-    storage.read_at(0, &mut bytes).unwrap();
-    let harmed = Arc::new(MemoryStorage::new());
-    let magic = [0x28, 0xB5, 0x2F, 0xFD];
-    let mut at = 0;
-    while let Some(found) = bytes[at..].windows(4).position(|part| part == magic) {
-        bytes[at + found] ^= 1;
-        at += found + 4;
-    }
-    assert!(at > 0, "nothing is compressed");
-    harmed.write_at(0, &bytes).unwrap();
-    let reader = ReaderOptions::new().open_storage(harmed).unwrap();
-    let run = runlog::RunRef::from(("agent", "run-0"));
-    for (from, least) in [(LogCursor::START, 11), (of(2), 8)] {
-        let mut follower = reader.follow(Follow::Run(run), from).unwrap();
-        let (mut records, mut errors) = (0, 0);
-        loop {
-            match follower.try_next() {
-                Ok(Some(event)) => {
-                    records += u64::from(matches!(event.kind, LogEventKind::Record(_)))
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    assert!(error.is_corruption(), "{error}");
-                    errors += 1;
-                }
-            }
-        }
-        assert!(records + errors >= least && errors > 0, "{records} records, {errors} errors");
-    }
-}
-
-#[test]
-fn a_deletion_is_never_skipped_by_a_cursor_within_an_eviction_of_many() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().receipts(3, core::time::Duration::MAX).create_storage(storage.clone());
-    let log = log.unwrap();
-    for run in 0..8 {
-        let writer = log.start_run("agent", &format!("run-{run}"), ()).unwrap();
-        writer.append(&[7; 9_000]).unwrap();
-        writer.end(&Outcome::completed()).unwrap();
-    }
-    let reader = ReaderOptions::new().open_storage(storage).unwrap();
-    let end = reader.end_cursor().unwrap();
-    let _ = log.gc(&Retention::new().keep_newest(1)).unwrap();
-    let mut follower = reader.follow(Follow::Everything, end).unwrap();
-    let cursors: Vec<LogCursor> = all(&mut follower).iter().map(|event| event.cursor).collect();
-    assert_eq!(cursors.len(), 7);
-    // Compaction leaves out the oldest receipts, and numbers the others anew.
-    for filler in 0..12 {
-        let writer = log.start_run("filler", &format!("filler-{filler}"), ()).unwrap();
-        writer.append(&[1; 9_000]).unwrap();
-        writer.end(&Outcome::completed()).unwrap();
-    }
-    log.checkpoint().unwrap();
-    log.compact().unwrap();
-    let kept: Vec<String> =
-        log.receipts(100).unwrap().iter().map(|receipt| receipt.run.to_string()).collect();
-    let deleted = |cursor: LogCursor| -> Vec<String> {
-        let mut follower = reader.follow(Follow::Agent("agent"), cursor).unwrap();
-        let events = all(&mut follower).into_iter();
-        let gone = events.filter(|event| matches!(event.kind, LogEventKind::Deleted { .. }));
-        gone.map(|event| event.run.to_string()).collect()
-    };
-    for (number, cursor) in cursors.iter().enumerate() {
-        let due = (number + 1..7).map(|run| format!("run-{run}"));
-        let due: Vec<String> = due.filter(|run| kept.contains(run)).collect();
-        let found = deleted(*cursor);
-        assert!(due.iter().all(|run| found.contains(run)), "{number}: {found:?} of {due:?}");
-    }
-    log.close().unwrap();
 }
 
 /// Tells a channel that a task was woken, after doing something with the store.
@@ -401,6 +283,28 @@ fn deletions(follower: &mut Follower) -> Vec<String> {
     let gone = all(follower).into_iter();
     let gone = gone.filter(|event| matches!(event.kind, LogEventKind::Deleted { .. }));
     gone.map(|event| event.run.to_string()).collect()
+}
+
+#[test]
+fn a_deletion_is_never_skipped_by_a_cursor_within_an_eviction_of_many() {
+    let (storage, log) = with_ended(3);
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let end = reader.end_cursor().unwrap();
+    let _ = log.gc(&Retention::new().keep_newest(1)).unwrap();
+    let events = all(&mut reader.follow(Follow::Everything, end).unwrap());
+    assert_eq!(events.len(), 7);
+    // Compaction leaves out the oldest receipts, and numbers the others anew.
+    rewrite(&log);
+    let kept: Vec<String> =
+        log.receipts(100).unwrap().iter().map(|receipt| receipt.run.to_string()).collect();
+    for (number, event) in events.iter().enumerate() {
+        let due = (number + 1..7).map(|run| format!("run-{run}"));
+        let due: Vec<String> = due.filter(|run| kept.contains(run)).collect();
+        let mut follower = reader.follow(Follow::Agent("agent"), event.cursor).unwrap();
+        let found = deletions(&mut follower);
+        assert!(due.iter().all(|run| found.contains(run)), "{number}: {found:?} of {due:?}");
+    }
+    log.close().unwrap();
 }
 
 #[test]

@@ -9,7 +9,6 @@
 //! parent kills one of them after a random number of its steps, or of the writer's appends, and
 //! starts another one.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -18,20 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use runlog::{
-    Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Options, Outcome,
-    Reader, RunLog, RunQuery, RunSummary,
-};
+use runlog::{Error, Follow, LogCursor, LogEventKind, Options, Reader, RunQuery, RunSummary};
 use runlog_sim::{SplitMix64, settings};
 
-use crate::readers::replicas::payload;
+use crate::support::crowd::{Ledger, Op, RunKey, Worker};
 
 /// The test that a process of its own runs.
 const CHILD: &str = "readers::killed_readers::child";
 /// How many read at a time.
 const AT_ONCE: usize = 4;
-/// The ended runs that each of the writer's threads keeps.
-const KEPT: usize = 12;
 /// The most steps that a child tells.
 const TOLD: u64 = 12;
 /// The most appends of the writer that a child lives after its steps.
@@ -43,23 +37,23 @@ fn options() -> Options {
     Options::new().extent_size(64 << 10).sync_interval(Some(Duration::from_millis(20)))
 }
 
-/// What the writer has done.
+/// How many appends the writers have done, and what is known of their runs.
 #[derive(Default)]
 struct Done {
     appends: Mutex<u64>,
     more: Condvar,
     over: AtomicBool,
-    /// The records of each run that was not deleted, as far as they are acknowledged.
-    runs: Mutex<BTreeMap<String, u64>>,
+    ledger: Ledger,
 }
 
 impl Done {
-    fn note(&self) {
-        *self.appends.lock().unwrap() += 1;
+    fn note(&self, run: RunKey, op: Op) {
+        self.ledger.note(run, op);
+        *self.appends.lock().unwrap() += u64::from(matches!(op, Op::Appended(_)));
         self.more.notify_all();
     }
 
-    /// Waits until the writer has appended so many more records. It must go on.
+    /// Waits until the writers have appended so often. They must go on.
     fn wait_for(&self, more: u64) {
         let appends = self.appends.lock().unwrap();
         let wanted = *appends + more;
@@ -67,36 +61,7 @@ impl Done {
         let is_early = |appends: &mut u64| *appends < wanted;
         let (appends, waited) = self.more.wait_timeout_while(appends, patience, is_early).unwrap();
         drop(appends);
-        assert!(!waited.timed_out(), "the writer does not go on");
-    }
-}
-
-/// Runs come, grow, end and go until it is over.
-fn write(log: &RunLog, done: &Done, thread: u64, seed: u64) {
-    let mut rng = SplitMix64::for_case(seed, thread);
-    let mut ended: Vec<String> = Vec::new();
-    for number in 0_u64.. {
-        if done.over.load(Ordering::Acquire) {
-            return;
-        }
-        let run = format!("{thread}-{number}");
-        let unsynced = Metadata::new(b"").durability(Durability::Process);
-        let writer = log.start_run(&format!("agent-{thread}"), &run, unsynced).unwrap();
-        done.runs.lock().unwrap().insert(run.clone(), 0);
-        for seq in 0..4 + rng.below(30) {
-            writer.append(&payload(&run, seq)).unwrap();
-            *done.runs.lock().unwrap().get_mut(&run).unwrap() += 1;
-            done.note();
-        }
-        let key = rng.below(9).to_string();
-        log.docs().put("docs", &key, &NewRecord::new(run.as_bytes())).unwrap();
-        writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
-        ended.push(run);
-        if ended.len() > KEPT {
-            let gone = ended.swap_remove(rng.index(ended.len()));
-            log.delete_run(&*gone).unwrap();
-            done.runs.lock().unwrap().remove(&gone);
-        }
+        assert!(!waited.timed_out(), "the writers do not go on");
     }
 }
 
@@ -113,8 +78,7 @@ fn read_run(reader: &Reader, run: &RunSummary) {
     let Some(trace) = unless_gone(reader.trace(run)) else { return };
     for (seq, record) in (0..).zip(trace) {
         let Some(record) = unless_gone(record) else { return };
-        assert_eq!(record.seq().0, seq);
-        assert!(record.payload() == payload(run.run.as_str(), seq), "{} {seq}", run.run);
+        RunKey::from_run(run.run.as_str()).check(seq, &record);
     }
 }
 
@@ -160,8 +124,7 @@ fn child() {
             for event in follower {
                 let event = event.unwrap();
                 if let LogEventKind::Record(record) = &event.kind {
-                    let expected = payload(event.run.as_str(), record.seq().0);
-                    assert!(record.payload() == expected, "{event:?}");
+                    RunKey::from_run(event.run.as_str()).check(record.seq().0, record);
                     say(&mut step);
                 }
             }
@@ -257,7 +220,10 @@ fn readers_that_are_killed_leave_nothing_that_the_writer_or_the_next_reader_noti
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (log, done) = (&log, &done);
-            scope.spawn(move || write(log, done, thread, seed));
+            let random = SplitMix64::for_case(seed, thread);
+            let tell = |run, op| done.note(run, op);
+            let mut worker = Worker { log, thread, child: 0, random, tell };
+            scope.spawn(move || worker.run(|| !done.over.load(Ordering::Acquire)));
         }
         let over = Over(&done.over);
         let mut random = SplitMix64::new(seed);
@@ -293,12 +259,11 @@ fn readers_that_are_killed_leave_nothing_that_the_writer_or_the_next_reader_noti
     assert!(copied.iter().all(|name| name.starts_with("copy-")), "{copied:?}");
     // What was kept for no reader is free.
     log.reclaim().unwrap();
-    let (stats, runs) = (log.stats().unwrap(), done.runs.lock().unwrap().clone());
+    let stats = log.stats().unwrap();
     println!(
         "{kills} kills ({kinds:?}: tracing, following, copying, verifying), {left} copies were \
-         there, {} appends, {} runs, {} bytes",
+         there, {} appends, {} bytes",
         done.appends.lock().unwrap(),
-        runs.len(),
         stats.file_len
     );
     assert!(stats.file_len < LONGEST_FILE, "{} bytes", stats.file_len);
@@ -307,13 +272,8 @@ fn readers_that_are_killed_leave_nothing_that_the_writer_or_the_next_reader_noti
     // The next writer and the next reader.
     let log = options().open_existing(&store).unwrap();
     assert!(log.recovery_report().clean, "{}", log.recovery_report());
-    let report = log.verify().unwrap();
-    assert!(report.is_clean(), "{:?}", report.problems);
-    let reader = Reader::open(&store).unwrap();
-    let found: BTreeMap<String, u64> =
-        lists(&reader).into_iter().map(|run| (run.run.to_string(), run.records)).collect();
-    assert_eq!(found, runs);
-    lists(&reader).iter().for_each(|run| read_run(&reader, run));
+    done.ledger.settle(&log);
+    done.ledger.settle(&Reader::open(&store).unwrap());
     log.close().unwrap();
 }
 

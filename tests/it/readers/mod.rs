@@ -1,6 +1,5 @@
 //! Processes that read and follow a store beside its writer.
 
-pub(crate) mod beside_compaction;
 pub(crate) mod following;
 pub(crate) mod following_on;
 #[cfg(target_os = "linux")]

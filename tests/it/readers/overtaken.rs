@@ -5,51 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Compaction, Durability, Error, Follow, LogCursor, LogEventKind, Metadata, NewRecord, Outcome,
-    ReaderOptions, RunLog, SpaceReturn, Trace,
+    Durability, Error, Follow, LogCursor, LogEventKind, NewRecord, Outcome, ReaderOptions,
 };
 
 use crate::readers::following::small;
-use crate::support::frames::frames_in;
-use crate::support::reads::OnlyReads;
-
-/// A store, and a storage for its readers: within each of the first `races` reads of an extent,
-/// the writer appends three records and syncs them, and appends another one, which says so. The
-/// reader sees the first piece of that as it was before.
-fn overtaken_within_reads(races: u64) -> (Arc<dyn Storage>, Arc<AtomicU64>) {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    let run = log.start_run("agent", "run", Metadata::new(b"goal")).unwrap();
-    let (count, log) = (Arc::<AtomicU64>::default(), Mutex::new(log));
-    let raced = Arc::clone(&count);
-    let split = OnlyReads::split(storage, move |_, len| {
-        if len < 32 << 10 || raced.load(Ordering::SeqCst) >= races {
-            return;
-        }
-        let number = raced.fetch_add(1, Ordering::SeqCst);
-        for _ in 0..3 {
-            run.append(&[b'0' + number as u8; 600]).unwrap();
-        }
-        log.lock().unwrap().sync().unwrap();
-        run.append(b"behind a sync").unwrap();
-    });
-    (split, count)
-}
-
-#[test]
-fn frames_that_are_written_within_a_read_are_no_damage_however_often() {
-    for races in 1..8 {
-        let (split, count) = overtaken_within_reads(races);
-        let reader = ReaderOptions::new().open_storage(split).unwrap();
-        let report = reader.recovery_report();
-        assert!(report.damaged.is_empty(), "{races} races: {report}");
-        assert_eq!(count.load(Ordering::SeqCst), races);
-        let found = reader.trace("run").unwrap().map(|record| record.unwrap().seq().0);
-        assert!(found.eq(0..4 * races), "{races} races");
-        let report = reader.backup_to_storage(Arc::new(MemoryStorage::new())).unwrap();
-        assert!(report.damaged.is_empty(), "{races} races: {report:?}");
-    }
-}
+use crate::support::tap::Tap;
 
 /// A store with a large record in two segments, of which the second one has the record itself. In
 /// front of the first `moves` reads of the record the writer moves the first segment.
@@ -74,7 +34,7 @@ fn moved_within_reads(moves: usize) -> Arc<dyn Storage> {
     let needle = bytes.windows(8).position(|part| part == b"a needle").unwrap() as u64;
     // Once for each look at the superblocks.
     let (writer, is_due) = (Mutex::new((log, neighbours)), AtomicBool::new(true));
-    OnlyReads::new(storage, move |offset, len| {
+    Tap::only_reads(storage, move |offset, len| {
         is_due.fetch_or(offset < 16 << 10, Ordering::SeqCst);
         let is_read = (offset..offset + len as u64).contains(&needle);
         if is_read && is_due.swap(false, Ordering::SeqCst) {
@@ -128,7 +88,7 @@ fn receipts_that_move(moves: usize, is_ready: &Arc<AtomicBool>) -> Arc<dyn Stora
     log.sync().unwrap();
     let writer = Mutex::new((log, names("neighbour", moves).collect::<Vec<_>>()));
     let is_ready = Arc::clone(is_ready);
-    OnlyReads::new(storage, move |offset, _| {
+    Tap::only_reads(storage, move |offset, _| {
         if is_ready.load(Ordering::SeqCst) && offset >= 64 << 10 {
             let (log, left) = &mut *writer.lock().unwrap();
             if let Some(name) = left.pop() {
@@ -152,44 +112,6 @@ fn a_reader_leaves_out_no_receipt_that_moves_whenever_it_is_read() {
     }
 }
 
-/// A store with much free space within its file. Behind each of the first `races` reads of the
-/// manifest its log goes on in other segments.
-fn goes_on_behind_the_manifest(races: u64) -> Arc<dyn Storage> {
-    let storage = Arc::new(MemoryStorage::new());
-    let keep = Compaction::new().space_return(SpaceReturn::Keep);
-    let log = small().compaction(keep).create_storage(storage.clone()).unwrap();
-    let gone = log.start_run("agent", "gone", ()).unwrap();
-    (0..60).for_each(|_| drop(gone.append(&[1; 40_000]).unwrap()));
-    gone.end(&Outcome::completed()).unwrap();
-    let run = log.start_run("agent", "run", ()).unwrap();
-    run.append(b"first").unwrap();
-    log.delete_run("gone").unwrap();
-    log.reclaim().unwrap();
-    let (writer, state) = (Mutex::new((log, run)), Mutex::new((races, false)));
-    OnlyReads::new(storage, move |offset, len| {
-        let (left, was_manifest) = &mut *state.lock().unwrap();
-        if *was_manifest && *left > 0 {
-            *left -= 1;
-            let (_, run) = &*writer.lock().unwrap();
-            (0..4).for_each(|_| drop(run.append(&[2; 30_000]).unwrap()));
-        }
-        *was_manifest = (16 << 10..64 << 10).contains(&offset) && len > 20 << 10;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_log_that_goes_on_behind_each_look_at_the_manifest_is_no_damage() {
-    for races in 0..8 {
-        let storage = goes_on_behind_the_manifest(races);
-        let reader = ReaderOptions::new().open_storage(storage).unwrap();
-        let report = reader.recovery_report();
-        assert!(report.damaged.is_empty(), "{races} races: {report}");
-        let records: Vec<_> = reader.trace("run").unwrap().map(Result::unwrap).collect();
-        assert!(!records.is_empty(), "{races} races");
-    }
-}
-
 /// In front of each read of the log the writer appends a record, up to very many.
 fn appends_before_reads() -> (Arc<dyn Storage>, Arc<AtomicU64>) {
     let storage = Arc::new(MemoryStorage::new());
@@ -205,7 +127,7 @@ fn appends_before_reads() -> (Arc<dyn Storage>, Arc<AtomicU64>) {
         }
         Ok(())
     };
-    (OnlyReads::new(storage, before), reads)
+    (Tap::only_reads(storage, before), reads)
 }
 
 #[test]
@@ -245,73 +167,4 @@ fn a_trace_or_a_follower_that_is_always_overtaken_says_so() {
         }
     }
     assert!(records >= 12 && overtaken > 0, "{records} records, {overtaken} times");
-}
-
-/// What the writer does to a segment that a backup copies.
-struct Reused {
-    log: RunLog,
-    /// What it deletes when the segment is copied, while the program still holds it: of the segment
-    /// only the header is changed.
-    runs: Vec<&'static str>,
-    held: Option<Trace>,
-}
-
-impl Reused {
-    /// The extent is about to be copied.
-    fn delete(&mut self) {
-        let Some(run) = self.runs.pop() else { return };
-        self.held = Some(self.log.trace(run).unwrap());
-        self.log.delete_run(run).unwrap();
-        self.log.reclaim().unwrap();
-    }
-
-    /// The backup looks at the superblocks: the extent becomes free, and gets another segment.
-    fn reuse(&mut self) {
-        if self.held.take().is_some() {
-            self.log.reclaim().unwrap();
-            let run = self.runs.last().unwrap_or(&"last");
-            fill(&self.log, run);
-        }
-    }
-}
-
-fn fill(log: &RunLog, run: &str) {
-    let run = log.start_run("agent", run, ()).unwrap();
-    (0..40).for_each(|_| drop(run.append(&[1; 7000]).unwrap()));
-    run.end(&Outcome::completed()).unwrap();
-    log.checkpoint().unwrap();
-}
-
-#[test]
-fn an_extent_whose_segments_are_retired_again_and_again_while_they_are_copied_is_not_damaged() {
-    for times in 1..4 {
-        let storage = Arc::new(MemoryStorage::new());
-        let manual = Compaction::new().automatic(false);
-        let log = small().index(false).compaction(manual).create_storage(storage.clone()).unwrap();
-        let runs = ["third", "second", "first"][3 - times..].to_vec();
-        fill(&log, "first");
-        fill(&log, "stays");
-        let image = storage.to_bytes();
-        let extent = (frames_in(&image, 1)[0].0.start as u64) / (64 << 10) * (64 << 10);
-        let writer = Mutex::new(Reused { log, runs, held: None });
-        let deaths = Arc::<AtomicU64>::default();
-        let counted = Arc::clone(&deaths);
-        let busy = OnlyReads::new(storage, move |offset, len| {
-            let mut writer = writer.lock().unwrap();
-            if offset == extent && len > 20_000 {
-                counted.fetch_add(u64::from(!writer.runs.is_empty()), Ordering::SeqCst);
-                writer.delete();
-            } else if offset < 16 << 10 {
-                writer.reuse();
-            }
-            Ok(())
-        });
-        let reader = ReaderOptions::new().open_storage(busy).unwrap();
-        let copy = Arc::new(MemoryStorage::new());
-        let report = reader.backup_to_storage(copy.clone()).unwrap();
-        assert_eq!(deaths.load(Ordering::SeqCst), times as u64);
-        assert!(report.damaged.is_empty(), "{times} times: {report:?}");
-        let copy = ReaderOptions::new().open_storage(copy).unwrap();
-        assert!(copy.verify().unwrap().is_clean(), "{times} times");
-    }
 }

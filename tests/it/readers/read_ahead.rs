@@ -11,7 +11,7 @@ use runlog::{
 };
 use runlog_sim::SplitMix64;
 
-use crate::support::reads::OnlyReads;
+use crate::support::tap::Tap;
 
 /// What a record is, or the error for it.
 type Item = Result<(u64, Option<String>, Vec<u8>), String>;
@@ -184,7 +184,7 @@ fn counted(
 ) -> (u64, u64) {
     let counts = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let noted = Arc::clone(&counts);
-    let storage = OnlyReads::new(Arc::clone(storage), move |_, len| {
+    let storage = Tap::only_reads(storage.clone(), move |_, len| {
         noted.0.fetch_add(1, Ordering::Relaxed);
         noted.1.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())

@@ -9,53 +9,7 @@ use runlog::storage::{MemoryStorage, Storage};
 use runlog::{NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunStatus};
 
 use crate::support::frames::frames;
-
-/// A storage of which one read fails.
-#[derive(Debug, Default)]
-struct FailsOnce {
-    storage: MemoryStorage,
-    /// Which of the next reads fails; none if it is not positive.
-    fails: AtomicI64,
-}
-
-impl Storage for FailsOnce {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.fails.fetch_sub(1, Ordering::Relaxed) == 1 {
-            return Err(io::Error::other("this read alone"));
-        }
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.storage.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.storage.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.storage.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.punch(offset, len)
-    }
-}
-
-impl FailsOnce {
-    fn holding(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { storage: MemoryStorage::from_bytes(bytes), ..Self::default() })
-    }
-}
+use crate::support::tap::Tap;
 
 fn small() -> Options {
     Options::new().extent_size(64 << 10).background(false)
@@ -118,15 +72,22 @@ fn a_read_that_failed_costs_the_next_refresh_nothing() {
     let mut failed = 0;
     for first in 0..new.len() {
         for number in 1.. {
-            let shared = FailsOnce::holding(without(&whole, &new[first..]));
-            let reader = ReaderOptions::new().open_storage(shared.clone()).unwrap();
-            shared.fails.store(number, Ordering::Relaxed);
+            let shared = Arc::new(MemoryStorage::from_bytes(without(&whole, &new[first..])));
+            // Which of the next reads fails; none if it is not positive.
+            let fails = Arc::<AtomicI64>::default();
+            let counts = Arc::clone(&fails);
+            let tap = Tap::only_reads(shared.clone(), move |_, _| {
+                let is_due = counts.fetch_sub(1, Ordering::Relaxed) == 1;
+                if is_due { Err(io::Error::other("this read alone")) } else { Ok(()) }
+            });
+            let reader = ReaderOptions::new().open_storage(tap).unwrap();
+            fails.store(number, Ordering::Relaxed);
             let before = failed;
             for frame in &new[first..] {
                 shared.write_at(frame.start as u64, &whole[frame.clone()]).unwrap();
                 failed += usize::from(reader.refresh().is_err());
             }
-            if shared.fails.swap(0, Ordering::Relaxed) > 0 {
+            if fails.swap(0, Ordering::Relaxed) > 0 {
                 break;
             }
             let _ = reader.refresh().unwrap();

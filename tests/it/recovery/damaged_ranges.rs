@@ -12,7 +12,7 @@ use runlog::{Error, Options, Outcome, ReadLog, ReaderOptions, RunLog, Seq};
 use runlog_sim::{SimDisk, SplitMix64};
 
 use crate::support::frames::EXTENT;
-use crate::support::reads::OnlyReads;
+use crate::support::tap::Tap;
 
 fn options() -> Options {
     Options::new().extent_size(EXTENT as u64).background(false).index(false)
@@ -129,7 +129,7 @@ fn a_read_that_fails_behind_a_move_is_told_although_an_earlier_one_was() {
         log.checkpoint().unwrap();
         let failing = Arc::new(Mutex::new(0..0));
         let fails = Arc::clone(&failing);
-        let busy = OnlyReads::new(storage.clone(), move |offset, len| {
+        let busy = Tap::only_reads(storage.clone(), move |offset, len| {
             let range: Range<u64> = fails.lock().unwrap().clone();
             let is_in = offset < range.end && range.start < offset + len as u64;
             if is_in { Err(ErrorKind::Other.into()) } else { Ok(()) }
@@ -170,7 +170,7 @@ fn beside_a_writer(image: Vec<u8>) -> (RunLog, runlog::Reader, Failing) {
     let log = options().open_storage(storage.clone()).unwrap();
     let failing = Arc::new(Mutex::new((0..0, 0)));
     let fails = Arc::clone(&failing);
-    let busy = OnlyReads::new(storage, move |offset, len| {
+    let busy = Tap::only_reads(storage, move |offset, len| {
         let (range, times) = &mut *fails.lock().unwrap();
         let is_in = offset < range.end && range.start < offset + len as u64;
         if is_in && *times > 0 {

@@ -1,4 +1,5 @@
-//! Each byte of a store with everything in it, flipped, and each sector of it, zeroed.
+//! Each byte of a store with everything in it, flipped, each sector of it, zeroed, and each page of
+//! it, unreadable.
 //!
 //! The store has each structure and each kind of frame: sealed segments of the log and outputs of
 //! compactions, compressed and not, an index, and an unsealed tail that a kill left. For each
@@ -7,26 +8,29 @@
 //! - Opening refuses and changes no byte, or each answer is right, or is an error that names the
 //!   place. Only damage of what is not an item may refuse.
 //! - The same holds after a compaction, and after another opening.
+//! - A reader opens if the manifest is whole. Each of its answers is right, or is an error that
+//!   names the place; if the log ends at the damage, its report says so.
 //! - Salvage brings out each record that is whole and in no lost batch, and invents none.
 //!
-//! `RUNLOG_SCALE` sets how many bytes and sectors are taken.
+//! `RUNLOG_SCALE` sets how many bytes, sectors and pages are taken.
 
 mod answers;
 mod parts;
 mod store;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use runlog::{Error, RunLog, salvage_storage};
+use runlog::format::{EXTENTS_AT, PAGE};
+use runlog::{Error, IoAction, ReaderOptions, RunLog, salvage_storage};
 use runlog_sim::{SimDisk, settings};
 
 use self::answers::{Found, check_salvaged, is_right};
 use self::parts::{Part, parts};
 use self::store::{Store, everything, options};
+use crate::support::campaign::{Counts, caught, in_parallel};
 use crate::support::gate::Gate;
 
 const SECTOR: usize = 512;
@@ -40,37 +44,78 @@ fn each_flipped_byte_costs_what_it_hits_or_refuses_the_file() {
         |at: &usize| store.image[*at] != 0 || parts.iter().any(|part| part.range.contains(at));
     let used: Vec<usize> = (0..store.image.len()).filter(is_used).collect();
     let taken = used.into_iter().step_by(stride);
-    let faults = taken.map(|at| Fault { at: at..at + 1, flip: 1 << (at % 8) }).collect();
+    let faults = taken.map(|at| Fault { at: at..at + 1, way: Way::Flip(1 << (at % 8)) }).collect();
     check_all(&store, &parts, faults);
 }
 
 #[test]
 fn each_zeroed_sector_costs_what_it_hits_or_refuses_the_file() {
-    let store = everything();
-    let parts = parts(&store.image);
-    let stride = usize::try_from(settings::stride(13, 5)).unwrap();
-    let sectors = (0..store.image.len()).step_by(SECTOR);
-    let has_bytes = |at: &usize| store.image[*at..].iter().take(SECTOR).any(|byte| *byte != 0);
-    let taken = sectors.filter(has_bytes).step_by(stride);
-    let end = |at: usize| (at + SECTOR).min(store.image.len());
-    let faults = taken.map(|at| Fault { at: at..end(at), flip: 0 }).collect();
-    check_all(&store, &parts, faults);
+    check_blocks(SECTOR, Way::Zero, settings::stride(13, 5));
 }
 
-/// One fault of the medium: these bytes have a flipped bit, or are zero.
+#[test]
+fn each_page_that_cannot_be_read_costs_what_it_hits_or_refuses_the_file() {
+    check_blocks(PAGE as usize, Way::Unreadable, settings::stride(5, 1));
+}
+
+/// Checks one of so many blocks of this length that have bytes.
+fn check_blocks(len: usize, way: Way, stride: u64) {
+    let store = everything();
+    let blocks = (0..store.image.len()).step_by(len);
+    let has_bytes = |at: &usize| store.image[*at..].iter().take(len).any(|byte| *byte != 0);
+    let taken = blocks.filter(has_bytes).step_by(usize::try_from(stride).unwrap());
+    let end = |at: usize| (at + len).min(store.image.len());
+    let faults = taken.map(|at| Fault { at: at..end(at), way }).collect();
+    check_all(&store, &parts(&store.image), faults);
+}
+
+/// One fault of the medium.
 #[derive(Debug, Clone)]
 struct Fault {
     at: Range<usize>,
-    flip: u8,
+    way: Way,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// These bits are flipped.
+    Flip(u8),
+    Zero,
+    /// Reads fail.
+    Unreadable,
 }
 
 impl Fault {
     fn apply(&self, image: &[u8]) -> Vec<u8> {
         let mut image = image.to_vec();
         for byte in &mut image[self.at.clone()] {
-            *byte = if self.flip == 0 { 0 } else { *byte ^ self.flip };
+            match self.way {
+                Way::Flip(bits) => *byte ^= bits,
+                Way::Zero => *byte = 0,
+                Way::Unreadable => {}
+            }
         }
         image
+    }
+
+    /// A disk with this fault.
+    fn disk(&self, image: &[u8]) -> SimDisk {
+        let disk = SimDisk::untracked(image.to_vec());
+        if self.way == Way::Unreadable {
+            disk.fail_reads_in(self.at.start as u64..self.at.end as u64, ErrorKind::Other);
+        }
+        disk
+    }
+
+    /// Whether an error names the place of this fault.
+    fn is_named_by(&self, error: &Error) -> bool {
+        match error {
+            Error::Corrupt(_) => true,
+            Error::Io { action: IoAction::Read { offset }, .. } => {
+                self.way == Way::Unreadable && *offset < self.at.end as u64
+            }
+            _ => false,
+        }
     }
 }
 
@@ -84,29 +129,22 @@ enum Outcome {
 
 /// Checks each fault, and fails with all that are wrong, by the part that they hit.
 fn check_all(store: &Store, parts: &[Part], faults: Vec<Fault>) {
-    let (next, counts) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<_, usize>::new()));
+    let counts = Mutex::new(BTreeMap::<_, usize>::new());
     let wrong = Mutex::new(BTreeMap::<String, Vec<String>>::new());
-    let threads = std::thread::available_parallelism().map_or(2, |count| count.get().min(8));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(fault) = faults.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let checked = catch_unwind(AssertUnwindSafe(|| check(store, parts, fault)));
-                    let hit = parts::name_of(parts, &fault.at);
-                    let told = match checked {
-                        Ok(Ok(outcome)) => {
-                            *counts.lock().unwrap().entry((hit, outcome)).or_default() += 1;
-                            continue;
-                        }
-                        Ok(Err(error)) => error,
-                        Err(_) => "panic".to_owned(),
-                    };
-                    let told = format!("{:#x}: {told}", fault.at.start);
-                    wrong.lock().unwrap().entry(hit).or_default().push(told);
-                }
-            });
+    let is_over = |number: u64, _: &Counts| number >= faults.len() as u64;
+    let done = in_parallel(0, is_over, |number, _| {
+        let fault = &faults[number as usize];
+        let hit = parts::name_of(parts, &fault.at);
+        match caught(|| check(store, parts, fault)) {
+            Ok(outcome) => *counts.lock().unwrap().entry((hit, outcome)).or_default() += 1,
+            Err(error) => {
+                let told = format!("{:#x}: {error}", fault.at.start);
+                wrong.lock().unwrap().entry(hit).or_default().push(told);
+            }
         }
+        Ok(())
     });
+    done.expect("all are checked");
     for ((hit, outcome), count) in counts.into_inner().unwrap() {
         println!("{hit}: {outcome:?} {count}");
     }
@@ -121,13 +159,14 @@ fn check_all(store: &Store, parts: &[Part], faults: Vec<Fault>) {
 fn check(store: &Store, parts: &[Part], fault: &Fault) -> Result<Outcome, String> {
     let image = fault.apply(&store.image);
     let outcome = check_opening(store, parts, fault, &image)?;
+    check_reader(store, parts, fault, &image, outcome)?;
     check_salvage(store, parts, fault, image)?;
     Ok(outcome)
 }
 
 fn open(disk: &SimDisk) -> (Gate, runlog::Result<RunLog>) {
     let gate = Gate::new(disk);
-    (gate.clone(), options().open_storage(Arc::new(gate)))
+    (gate.clone(), options().open_storage(gate.storage()))
 }
 
 fn check_opening(
@@ -136,50 +175,90 @@ fn check_opening(
     fault: &Fault,
     image: &[u8],
 ) -> Result<Outcome, String> {
-    let disk = SimDisk::untracked(image.to_vec());
+    let disk = fault.disk(image);
     let (_gate, opened) = open(&disk);
     let log = match opened {
         Ok(log) => log,
         Err(error) => {
-            if disk.image() != image {
+            // A read may also fail once the opening writes.
+            if disk.image() != image && fault.way != Way::Unreadable {
                 return Err(format!("refused, and changed: {error}"));
             }
-            let may = parts::may_refuse(parts, &fault.at);
-            return if may && names_a_place(&error) {
+            return if may_refuse(parts, fault)
+                && (names_a_place(&error) || fault.is_named_by(&error))
+            {
                 Ok(Outcome::Refused)
             } else {
                 Err(format!("refused: {error}"))
             };
         }
     };
-    let mut has_errors = false;
     let found = Found::of(&log, store);
-    let judged: Vec<_> = store.states.iter().map(|state| is_right(&found, state)).collect();
-    let Some(which) = judged.iter().position(Result::is_ok) else {
-        return Err(format!("as of no moment: {judged:#?}"));
-    };
-    let state = &store.states[which];
-    has_errors |= found.has_errors();
+    let state = found.state(store, fault)?;
+    let mut has_errors = found.has_errors();
     for call in [log.compact().map(drop), log.reclaim(), log.checkpoint()] {
         if let Err(error) = call
-            && !matches!(error, Error::Corrupt(_))
+            && !fault.is_named_by(&error)
         {
             return Err(format!("after the opening: {error}"));
         }
     }
     let again = Found::of(&log, store);
-    is_right(&again, state).map_err(|error| format!("after a compaction, {which}: {error}"))?;
+    is_right(&again, state, fault).map_err(|error| format!("after a compaction: {error}"))?;
     if let Err(error) = log.close()
-        && !matches!(error, Error::Corrupt(_))
+        && !fault.is_named_by(&error)
     {
         return Err(format!("closing: {error}"));
     }
     let (_gate, opened) = open(&disk);
-    let log = opened.map_err(|error| format!("not opened again: {error}"))?;
+    let log = match opened {
+        Ok(log) => log,
+        Err(error) if fault.is_named_by(&error) && fault.way == Way::Unreadable => {
+            return Ok(Outcome::Errors);
+        }
+        Err(error) => return Err(format!("not opened again: {error}")),
+    };
     let again = Found::of(&log, store);
-    is_right(&again, state).map_err(|error| format!("opened again, {which}: {error}"))?;
+    is_right(&again, state, fault).map_err(|error| format!("opened again: {error}"))?;
     has_errors |= again.has_errors();
     Ok(if has_errors { Outcome::Errors } else { Outcome::Right })
+}
+
+/// Whether opening for writing may refuse the file. What it has to read must be readable.
+fn may_refuse(parts: &[Part], fault: &Fault) -> bool {
+    let is_read = fault.way == Way::Unreadable && parts::has_segment(parts, &fault.at);
+    is_read || parts::may_refuse(parts, &fault.at)
+}
+
+fn check_reader(
+    store: &Store,
+    parts: &[Part],
+    fault: &Fault,
+    image: &[u8],
+    outcome: Outcome,
+) -> Result<(), String> {
+    let disk = fault.disk(image);
+    let reader = match ReaderOptions::new().open_storage(Arc::new(disk.clone())) {
+        Ok(reader) => reader,
+        Err(error) => {
+            let is_front = fault.at.start < EXTENTS_AT as usize;
+            let is_read = fault.way == Way::Unreadable && may_refuse(parts, fault);
+            let is_named = names_a_place(&error) || fault.is_named_by(&error);
+            return if is_named && (is_front || is_read) {
+                Ok(())
+            } else {
+                Err(format!("a reader: {error}"))
+            };
+        }
+    };
+    let found = Found::of(&reader, store);
+    if outcome == Outcome::Refused {
+        // The log ends for it at the damage, of which it tells.
+        let is_told = !reader.recovery_report().damaged.is_empty();
+        let known = found.has_only_records_of(store);
+        return if is_told { known } else { Err("a reader reports no damage".to_owned()) };
+    }
+    found.state(store, fault).map(drop).map_err(|error| format!("a reader: {error}"))
 }
 
 /// Whether an opening that refuses says which structure is damaged.
@@ -199,7 +278,7 @@ fn check_salvage(
     fault: &Fault,
     image: Vec<u8>,
 ) -> Result<(), String> {
-    let (broken, out) = (SimDisk::untracked(image.clone()), SimDisk::untracked(Vec::new()));
+    let (broken, out) = (fault.disk(&image), SimDisk::untracked(Vec::new()));
     let report = salvage_storage(Arc::new(broken.clone()), Arc::new(out.clone()))
         .map_err(|error| format!("salvage: {error}"))?;
     if broken.image() != image {

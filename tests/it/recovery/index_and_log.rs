@@ -1,14 +1,13 @@
 //! The index and the log that it was built from. Opening compares them, and an index of another
 //! state of the log gives no answers.
 
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Step;
-use runlog::format::map::manifest::{Change, RECORD_LEN, SealedAt, Use, read_area};
-use runlog::format::map::superblock::{FLAG_INDEX_OPENING, Superblock};
+use runlog::format::map::manifest::{Change, RECORD_LEN, SealedAt, Use};
+use runlog::format::map::superblock::FLAG_INDEX_OPENING;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::{MemoryStorage, Storage};
@@ -16,14 +15,14 @@ use runlog::{
     Activity, Compaction, Compression, IndexRecovery, Observer, Options, Outcome, Phase, RunLog,
     RunQuery,
 };
-use runlog_sim::{CrashImages, SimDisk, Survivors};
+use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
 
-use crate::recovery::trust::add_changes;
 use crate::support::background::Background;
 use crate::support::frames;
+use crate::support::manifest::{Manifest, add_changes, newest};
+use crate::support::tap::Tap;
 
 const EXTENT: u64 = 64 << 10;
-const PAGE: usize = 4096;
 /// The records of a run.
 const RECORDS: u8 = 8;
 
@@ -88,16 +87,6 @@ fn is_whole(log: &RunLog, run: usize) -> bool {
     trace.is_ok_and(|trace| trace.filter(Result::is_ok).count() == usize::from(RECORDS))
 }
 
-/// The newest superblock, and how many records its manifest has.
-fn manifest(image: &[u8]) -> (Superblock, u64) {
-    let slots = [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]));
-    let newest = slots.into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
-    let at = usize::try_from(newest.manifest.offset).unwrap();
-    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
-    let records = read_area(area, newest.uuid, newest.manifest.generation).unwrap().records;
-    (newest, records)
-}
-
 /// The directory with a deletion is damaged, and built again from the frames.
 #[test]
 fn an_opening_does_not_read_the_index_because_a_directory_is_damaged() {
@@ -153,13 +142,12 @@ fn a_compaction_that_the_manifest_lost_costs_no_run_the_index_knows_of_it() {
     let images = core::mem::take(&mut *after.images.lock().unwrap());
     let mut tried = 0;
     for (step, mut image) in images.into_iter().enumerate() {
-        let (newest, records) = manifest(&image);
+        let Manifest { block, contents, end, .. } = Manifest::of(&image).unwrap();
         // What the superblock counts is not taken for torn.
-        if newest.manifest.records >= records {
+        if block.manifest.records >= contents.records {
             continue;
         }
-        let area = usize::try_from(newest.manifest.offset).unwrap();
-        image[area + 64 + (usize::try_from(records).unwrap() - 1) * RECORD_LEN + 20] ^= 1;
+        image[end - RECORD_LEN + 20] ^= 1;
         tried += 1;
         let storage = Arc::new(MemoryStorage::from_bytes(image));
         for opened in 0..3 {
@@ -177,10 +165,7 @@ fn a_compaction_that_the_manifest_lost_costs_no_run_the_index_knows_of_it() {
 
 /// Another status of the runs that ended in the last full segment, all checksums right.
 fn with_other_directory(mut image: Vec<u8>, is_sealed: bool) -> Vec<u8> {
-    let (newest, _) = manifest(&image);
-    let area = &image[usize::try_from(newest.manifest.offset).unwrap()..];
-    let area = &area[..usize::try_from(newest.manifest.len).unwrap()];
-    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
+    let read = Manifest::of(&image).unwrap().contents;
     let sealed = read.extents.uses.iter().filter_map(|(extent, used)| match used {
         Use::Log { segment, salt, purpose, sealed: Some(at) } => {
             Some((*segment, *extent, *salt, *purpose, *at))
@@ -291,7 +276,7 @@ fn life(disk: &SimDisk) -> Vec<(&'static str, usize)> {
 
 /// Whether the newest superblock says that the index is being opened.
 fn is_opening(image: &[u8]) -> bool {
-    manifest(image).0.flags & FLAG_INDEX_OPENING != 0
+    newest(image).unwrap().flags & FLAG_INDEX_OPENING != 0
 }
 
 /// A kill leaves a store without an index while the first one is made, and costs it while redb
@@ -376,7 +361,7 @@ fn a_process_that_dies_before_it_opens_the_index_costs_no_build_of_it() {
     }
 }
 
-/// A disk that keeps what a process leaves that dies as it first looks at the index.
+/// Keeps what a process leaves that dies as it first looks at the index.
 #[derive(Debug)]
 struct DiesAtIndex {
     disk: SimDisk,
@@ -389,16 +374,22 @@ struct DiesAtIndex {
 
 impl DiesAtIndex {
     fn new(image: Vec<u8>) -> Arc<Self> {
-        let (newest, _) = manifest(&image);
-        let area = &image[usize::try_from(newest.manifest.offset).unwrap()..];
-        let area = &area[..usize::try_from(newest.manifest.len).unwrap()];
-        let uses = read_area(area, newest.uuid, newest.manifest.generation).unwrap().extents.uses;
-        let of_index = uses.iter().filter(|(_, used)| matches!(used, Use::Index { .. }));
-        let start = |extent: u32| EXTENTS_AT + u64::from(extent) * EXTENT;
-        let index = of_index.map(|(extent, _)| start(extent.0)..start(extent.0) + EXTENT).collect();
+        let of_index = Manifest::of(&image).unwrap().uses(|used| matches!(used, Use::Index { .. }));
+        let starts = of_index.into_iter().map(|(start, _)| start as u64);
+        let index = starts.map(|start| start..start + EXTENT).collect();
         let disk = SimDisk::from_image(image);
         let (is_open, looks, left) = Default::default();
         Arc::new(Self { disk, index, is_open, looks, left })
+    }
+
+    fn storage(self: &Arc<Self>) -> Arc<Tap> {
+        let dies = Arc::clone(self);
+        Tap::new(Arc::new(self.disk.clone()), move |call| {
+            if matches!(call.kind, OpKind::Read | OpKind::Write) {
+                dies.look(call.offset);
+            }
+            Ok(())
+        })
     }
 
     fn look(&self, offset: u64) {
@@ -412,38 +403,6 @@ impl DiesAtIndex {
     }
 }
 
-impl Storage for DiesAtIndex {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.look(offset);
-        self.disk.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.look(offset);
-        self.disk.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.punch(offset, len)
-    }
-}
-
 /// redb may end the process when it opens a damaged index. The next opening must not try it again,
 /// or the store would never open: neither after the death of the process nor after a loss of power.
 #[test]
@@ -451,13 +410,13 @@ fn an_index_that_ended_the_process_which_opened_it_is_dropped_unread() {
     let storage = DiesAtIndex::new(with_index());
     assert!(!storage.index.is_empty());
     let options = || options().scheduler(Arc::new(Background::default()));
-    let log = options().open_storage(storage.clone()).unwrap();
+    let log = options().open_storage(storage.storage()).unwrap();
     storage.is_open.store(true, Ordering::Relaxed);
     log.checkpoint().unwrap();
     let left = storage.left.lock().unwrap().take().unwrap();
     for image in left {
         let storage = DiesAtIndex::new(image);
-        let log = options().open_storage(storage.clone()).unwrap();
+        let log = options().open_storage(storage.storage()).unwrap();
         storage.is_open.store(true, Ordering::Relaxed);
         assert_eq!(log.recovery_report().index, IndexRecovery::Dropped);
         assert!((0..20).all(|run| is_whole(&log, run)));

@@ -21,14 +21,14 @@ fn seqs(log: &RunLog, run: &str) -> Vec<u64> {
     log.trace(("agent", run)).unwrap().flatten().map(|record| record.seq().0).collect()
 }
 
-fn open(disk: &SimDisk, boot: u8) -> RunLog {
-    unindexed(boot).open_storage(Arc::new(disk.clone())).unwrap()
+fn open(disk: &SimDisk) -> RunLog {
+    unindexed().open_storage(Arc::new(disk.clone())).unwrap()
 }
 
 /// A disk with a run of nine records, of which no sync covers any.
 fn unsynced() -> (SimDisk, RunLog) {
     let disk = SimDisk::new();
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(disk.clone())).unwrap();
     let about = Metadata::default().durability(Durability::Process);
     let run = log.start_run("agent", "run", about).unwrap();
     for number in 0..9 {
@@ -48,12 +48,12 @@ fn what_a_failed_sync_dropped_is_stored_again_although_the_header_of_its_segment
     let mut byte = [0];
     disk.read_at(header, &mut byte).unwrap();
     disk.write_at(header, &[byte[0] ^ 1]).unwrap();
-    let log = open(&disk, 1);
+    let log = open(&disk);
     assert_eq!(seqs(&log, "run").len(), 9);
     log.sync().unwrap();
     drop(log);
     disk.lose_power(Survivors::Nothing, 1);
-    let log = open(&disk, 2);
+    let log = open(&disk);
     assert_eq!(seqs(&log, "run").len(), 9, "{}", log.recovery_report());
 }
 
@@ -66,11 +66,11 @@ fn firsts(log: &RunLog) -> Vec<u8> {
     log.trace(("agent", "run")).unwrap().flatten().map(|record| record.payload()[0]).collect()
 }
 
-/// Opens the store in the boot 2, with one sync that fails, which drops some sectors; then once
+/// Opens the store with one sync that fails, which drops some sectors; then once
 /// more. This is done for each sync of an opening, several times, and each time `check` gets the
 /// disk and the store.
 fn with_a_failed_sync(image: &[u8], is_full: bool, check: impl Fn(&SimDisk, RunLog)) {
-    let options = || unindexed(2).tail_writer(TailWriter::Pwrite);
+    let options = || unindexed().tail_writer(TailWriter::Pwrite);
     // Which sectors are dropped follows from the number of the operation.
     for more in 0..10 {
         for sync in 0.. {
@@ -97,7 +97,7 @@ fn with_a_failed_sync(image: &[u8], is_full: bool, check: impl Fn(&SimDisk, RunL
 fn what_an_opening_overwrote_stays_out_after_a_failed_sync_and_a_loss_of_power() {
     // Records of one sector each: what is written into a sector makes all of it durable.
     let disk = on(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(disk.clone())).unwrap();
     let run = log.start_run("agent", "run", process()).unwrap();
     let (start, len) = (log.stats().unwrap().end.offset as usize, 512 - FRAME_HEADER_LEN);
     let first = (start + FRAME_HEADER_LEN + 8).next_multiple_of(512) - start - FRAME_HEADER_LEN;
@@ -117,7 +117,7 @@ fn what_an_opening_overwrote_stays_out_after_a_failed_sync_and_a_loss_of_power()
         let _ = log.writer("run").unwrap().append_record(&record).unwrap();
         drop(log);
         disk.lose_power(Survivors::Nothing, 1);
-        let log = open(disk, 3);
+        let log = open(disk);
         assert_eq!(firsts(&log), [0, 1, 2, 99], "{}", log.recovery_report());
     });
 }
@@ -126,7 +126,7 @@ fn what_an_opening_overwrote_stays_out_after_a_failed_sync_and_a_loss_of_power()
 #[test]
 fn a_seal_that_an_opening_wrote_is_stored_again_after_a_failed_sync() {
     let disk = on(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(disk.clone())).unwrap();
     let run = log.start_run("agent", "run", process()).unwrap();
     let first = log.stats().unwrap().end.segment;
     let mut count = 0;
@@ -149,7 +149,7 @@ fn a_seal_that_an_opening_wrote_is_stored_again_after_a_failed_sync() {
         assert_eq!(firsts(&log).len(), usize::from(count) + 1);
         drop(log);
         disk.lose_power(Survivors::Nothing, 1);
-        let log = open(disk, 3);
+        let log = open(disk);
         assert_eq!(firsts(&log).len(), usize::from(count) + 1);
     });
 }

@@ -2,20 +2,23 @@
 //! of the rule (section 20 of FORMAT.md).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, SUPERBLOCK_AT};
+use runlog::storage::Storage;
 use runlog::{
     Durability, Error, Metadata, NewRecord, Outcome, Place, ReaderOptions, RunLog, TailWriter,
 };
-use runlog_sim::{OpKind, SimDisk, Survivors};
+use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
 
 use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
+use crate::support::tap::Tap;
 
 const RECORD: usize = 3_000;
 
 fn create() -> (SimDisk, RunLog) {
     let disk = SimDisk::untracked(Vec::new());
-    let options = unindexed(1).tail_writer(TailWriter::Pwrite);
+    let options = unindexed().tail_writer(TailWriter::Pwrite);
     let log = options.create_storage(Arc::new(disk.clone())).unwrap();
     let about = Metadata::default().durability(Durability::Process);
     drop(log.start_run("agent", "run", about).unwrap());
@@ -41,7 +44,7 @@ fn fill(log: &RunLog, more: u8) {
 
 fn try_open(image: &[u8]) -> (SimDisk, Result<RunLog, Error>) {
     let disk = SimDisk::from_image(image.to_vec());
-    let log = unindexed(1).open_storage(Arc::new(disk.clone()));
+    let log = unindexed().open_storage(Arc::new(disk.clone()));
     (disk, log)
 }
 
@@ -196,15 +199,85 @@ fn a_failed_sync_of_an_opening_and_a_loss_of_power_leave_a_prefix() {
         for (seed, survivors) in (0..8).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
             let disk = SimDisk::from_image(image.clone());
             disk.fail_nth(OpKind::Sync, sync, std::io::ErrorKind::Other);
-            let failed = unindexed(1).open_storage(Arc::new(disk.clone())).is_err();
+            let failed = unindexed().open_storage(Arc::new(disk.clone())).is_err();
             disk.clear_faults();
-            drop(unindexed(1).open_storage(Arc::new(disk.clone())).unwrap());
+            drop(unindexed().open_storage(Arc::new(disk.clone())).unwrap());
             disk.lose_power(survivors, seed);
             let (disk, log) = open(&disk.image());
             assert!(is_prefix(&log) >= durable, "sync {sync}, failed {failed}");
             goes_on(&disk, log);
         }
     }
+}
+
+/// Finding 24: a superblock states a floor behind a segment once the manifest has its SEAL record.
+#[test]
+fn a_damaged_seal_refuses_no_store_whatever_of_an_opening_was_stored() {
+    let (disk, log) = create();
+    fill(&log, 3);
+    let mut image = disk.image();
+    let (last, _) = frames_in(&image, 1).pop().unwrap();
+    image[last.end - 1_000..last.end].fill(0);
+    let disk = SimDisk::recording_from(image);
+    let log = unindexed().open_storage(Arc::new(disk.clone())).unwrap();
+    let all = is_prefix(&log);
+    let recording = disk.take_recording();
+    let mut images = CrashImages::new(&recording);
+    let mut damaged = 0;
+    loop {
+        for (seed, survivors) in (0..4).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
+            let image = images.image(survivors, seed);
+            let frames = [0, 1].into_iter().flat_map(|number| frames_in(&image, number));
+            for (seal, _) in frames.filter(|(_, header)| header.kind == FrameKind::Seal) {
+                let mut image = image.clone();
+                image[seal.start + 80] ^= 1;
+                let (_, log) = try_open(&image);
+                let at = images.boundary();
+                let log = log.unwrap_or_else(|error| panic!("at {at}, {survivors:?}: {error}"));
+                let found = is_prefix(&log);
+                assert!(at < recording.ops.len() || found == all, "{survivors:?}: {found}");
+                damaged += 1;
+            }
+        }
+        if !images.advance() {
+            break;
+        }
+    }
+    assert!(damaged > 100, "{damaged}");
+}
+
+/// Finding 25: between its check and the moment at which it is written again, a page that a failed
+/// sync dropped leaves the cache.
+#[test]
+fn what_an_opening_found_is_durable_whenever_the_cache_drops_what_a_failed_sync_did_not_store() {
+    let mut lost = 0;
+    for (sectors, call) in (0..6).flat_map(|sectors| (0..40).map(move |call| (sectors, call))) {
+        let disk = SimDisk::new();
+        let options = unindexed().tail_writer(TailWriter::Pwrite);
+        let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+        drop(log.start_run("agent", "run", Metadata::default()).unwrap());
+        append(&log, 6);
+        // Which sectors are dropped follows from the number of the operation.
+        (0..sectors).for_each(|_| disk.sync().unwrap());
+        disk.fail_next(OpKind::Sync, std::io::ErrorKind::Other);
+        assert!(log.sync().is_err());
+        drop(log);
+        let (calls, cache) = (AtomicU64::new(0), disk.clone());
+        let evicting = Tap::new(Arc::new(disk.clone()), move |_| {
+            if calls.fetch_add(1, Ordering::Relaxed) == call {
+                cache.evict();
+            }
+            Ok(())
+        });
+        let log = options.open_storage(evicting).unwrap();
+        let found = is_prefix(&log);
+        lost += 6 - found;
+        drop(log);
+        disk.lose_power(Survivors::Nothing, 1);
+        let (_, log) = open(&disk.image());
+        assert_eq!(is_prefix(&log), found, "at call {call}, {sectors}");
+    }
+    assert!(lost > 0, "the cache was always late");
 }
 
 /// Finding 13: frames behind the end of the log state the floor.

@@ -1,48 +1,18 @@
-//! What opening trusts: a store that is damaged in front of its extents answers as before or
-//! reports its losses, and later additions stay readable.
+//! The pages in front of the extents: superblocks, and a manifest on a full disk.
 
 use std::sync::Arc;
 
-use runlog::format::map::manifest::{
-    AREA_HEADER_LEN, Change, RECORD_LEN, RecordKey, encode_batch, read_area,
-};
-use runlog::format::map::superblock::Superblock;
+use runlog::format::map::manifest::{Change, RecordKey, encode_batch};
 use runlog::format::segments::segment::Purpose;
-use runlog::storage::Storage;
 use runlog::{ExtentNo, Options, Outcome, RunLog, SegmentId};
 use runlog_sim::SimDisk;
 
-use crate::support::cuts::{check_whole, open};
-use crate::support::world::{EXTENT, Machine, World};
-
-const PAGE: usize = 4096;
-
-/// The two superblocks of a file.
-fn slots(image: &[u8]) -> [Result<Superblock, runlog::Damage>; 2] {
-    [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]))
-}
-
-/// Opens a copy of what a killed process would leave now, changed by `damage`, and compares all of
-/// it with the model.
-fn check_damaged(world: &World, machine: &Machine, damage: impl Fn(&mut Vec<u8>)) {
-    let mut image = world.disk.image();
-    damage(&mut image);
-    let disk = SimDisk::untracked(image);
-    let (least, most) = world.model.after_kill(world.disk.op_count(), false);
-    for opened in 0..2 {
-        let (gate, log) = open(&disk, machine).unwrap();
-        let report = log.recovery_report();
-        assert_eq!(report.damaged.is_empty(), opened != 0, "{report}");
-        let found = world.model.check(&log, least, most);
-        found.unwrap_or_else(|error| panic!("{error}, {report}"));
-        check_whole(&log).unwrap();
-        gate.shut();
-    }
-}
+use crate::support::manifest::{Manifest, slots};
+use crate::support::world::{EXTENT, Machine};
 
 #[test]
 fn a_new_store_has_two_superblocks_that_check() {
-    let machine = Machine::new(1, 1);
+    let machine = Machine::new(1);
     let disk = SimDisk::untracked(Vec::new());
     let log = machine.options().create_storage(Arc::new(disk.clone())).unwrap();
     for image in [disk.image(), {
@@ -52,49 +22,6 @@ fn a_new_store_has_two_superblocks_that_check() {
         let [first, second] = slots(&image).map(Result::unwrap);
         assert_eq!(first.epoch.0.abs_diff(second.epoch.0), 1);
     }
-}
-
-/// Directly after the manifest has moved, its old area is soon out of date.
-#[test]
-fn a_slot_that_does_not_check_never_makes_an_old_manifest_believed() {
-    let mut moves = 0;
-    for seed in 300..304 {
-        let mut machine = Machine::new(seed, 1);
-        machine.index = seed % 2 == 0;
-        let mut world = World::create(seed, machine.clone(), machine.index);
-        let (mut generation, mut due) = (0, 0);
-        for step in 0..3000 {
-            world.step();
-            if step % 60 == 59 {
-                world.end_oldest(4);
-                world.compact();
-            }
-            let mut pages = vec![0; 3 * PAGE];
-            world.disk.read_at(0, &mut pages).unwrap();
-            let [first, second] = slots(&pages).map(Result::unwrap);
-            let newest = if first.epoch > second.epoch { first } else { second };
-            if newest.manifest.generation != generation {
-                (generation, due) = (newest.manifest.generation, 8);
-            }
-            if due == 0 {
-                continue;
-            }
-            due -= 1;
-            moves += 1;
-            let newer = if first.epoch > second.epoch { PAGE } else { 2 * PAGE };
-            let older = 3 * PAGE - newer;
-            machine.boot = 1 + moves % 2;
-            match moves % 4 {
-                0 => check_damaged(&world, &machine, |image| image[newer + 40] ^= 1),
-                1 => check_damaged(&world, &machine, |image| image[newer..newer + PAGE].fill(0)),
-                2 => check_damaged(&world, &machine, |image| {
-                    image.copy_within(older..older + PAGE, newer);
-                }),
-                _ => check_damaged(&world, &machine, |image| image[older..older + PAGE].fill(0)),
-            }
-        }
-    }
-    assert!(moves > 40, "{moves} times");
 }
 
 fn options() -> Options {
@@ -123,24 +50,6 @@ fn assert_filled(log: &RunLog, runs: std::ops::Range<usize>) {
         let wanted: Vec<Vec<u8>> = (0..8).map(|record| payload(&run, record)).collect();
         assert!(records == wanted, "{run}");
     }
-}
-
-/// The newest superblock, and where the records of its manifest end.
-fn manifest(image: &[u8]) -> (Superblock, usize, u64) {
-    let newest = slots(image).into_iter().flatten().max_by_key(|block| block.epoch).unwrap();
-    let at = usize::try_from(newest.manifest.offset).unwrap();
-    let area = &image[at..at + usize::try_from(newest.manifest.len).unwrap()];
-    let read = read_area(area, newest.uuid, newest.manifest.generation).unwrap();
-    let end = at + AREA_HEADER_LEN + usize::try_from(read.records).unwrap() * RECORD_LEN;
-    (newest, end, read.records)
-}
-
-/// Adds a batch to the manifest.
-pub(crate) fn add_changes(image: &mut [u8], changes: &[Change]) {
-    let (newest, end, index) = manifest(image);
-    let key = RecordKey { generation: newest.manifest.generation, index };
-    let batch = encode_batch(changes, key);
-    image[end..end + batch.len()].copy_from_slice(&batch);
 }
 
 /// From the first areas to wider ones and on, by commits that each meet a full disk.
@@ -178,8 +87,8 @@ fn a_torn_manifest_is_opened_on_a_full_disk() {
         log.checkpoint().unwrap();
         drop(log);
         let mut image = disk.image();
-        let (newest, end, index) = manifest(&image);
-        let key = RecordKey { generation: newest.manifest.generation, index };
+        let Manifest { block, contents, end, .. } = Manifest::of(&image).unwrap();
+        let key = RecordKey { generation: block.manifest.generation, index: contents.records };
         let (extent, segment, salt) = (ExtentNo(9999), SegmentId(9999), u64::MAX);
         let reserve = Change::Reserve { extent, segment, salt, purpose: Purpose::Log };
         let record = encode_batch(&[reserve], key);

@@ -1,4 +1,5 @@
-//! A sector that the disk cannot read costs what is in it, and no more.
+//! Sectors that the disk cannot read, while a run is erased and where no manifest is left. What
+//! they cost an opening and a salvage is in `every_byte`.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -10,7 +11,7 @@ use runlog::format::{EXTENTS_AT, PAGE, SUPERBLOCK_AT};
 use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Compaction, Error, IoAction, NewRecord, Options, Outcome, Reader, ReaderOptions, RunQuery,
+    Compaction, Error, IoAction, NewRecord, Options, Outcome, ReaderOptions, RunQuery,
     SalvageReport, salvage_storage,
 };
 use runlog_sim::SimDisk;
@@ -63,14 +64,7 @@ fn store() -> (Vec<u8>, u64) {
 fn numbers(image: &[u8]) -> BTreeSet<u64> {
     let reader = ReaderOptions::new();
     let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
-    answered(&reader.open_storage(storage).unwrap())
-}
-
-fn number(payload: &[u8]) -> Option<u64> {
-    std::str::from_utf8(payload.strip_prefix(b"record ")?.get(..4)?).unwrap().parse().ok()
-}
-
-fn answered(reader: &Reader) -> BTreeSet<u64> {
+    let reader = reader.open_storage(storage).unwrap();
     let mut all = BTreeSet::new();
     for run in reader.runs(&RunQuery::new()) {
         let run = run.unwrap();
@@ -84,6 +78,10 @@ fn answered(reader: &Reader) -> BTreeSet<u64> {
         }
     }
     all
+}
+
+fn number(payload: &[u8]) -> Option<u64> {
+    std::str::from_utf8(payload.strip_prefix(b"record ")?.get(..4)?).unwrap().parse().ok()
 }
 
 fn with_bad(image: &[u8], sector: &Range<u64>) -> SimDisk {
@@ -114,71 +112,6 @@ fn outside(image: &[u8], range: &Range<u64>) -> BTreeSet<u64> {
 
 fn sectors(image: &[u8]) -> impl Iterator<Item = Range<u64>> {
     (0..image.len() as u64 / SECTOR).map(|sector| sector * SECTOR..(sector + 1) * SECTOR)
-}
-
-#[test]
-fn salvage_reads_around_any_page_that_cannot_be_read() {
-    let (image, count) = store();
-    assert_eq!(numbers(&image), (0..count).collect());
-    for start in (0..image.len() as u64).step_by(PAGE as usize) {
-        let bad = start..start + PAGE;
-        let (report, out) = salvaged(&with_bad(&image, &bad)).unwrap();
-        let (found, whole) = (numbers(&out), outside(&image, &bad));
-        assert!(found.is_superset(&whole), "{bad:?}: {:?}", whole.difference(&found));
-        if found.len() as u64 != count {
-            let is_told = |missing: &Missing| match missing {
-                Missing::Bytes { offset, len } => *offset < bad.end && bad.start < offset + len,
-                _ => false,
-            };
-            assert!(report.missing.iter().any(is_told), "{bad:?}: {report:?}");
-            assert!(report.caveats.contains(&Caveat::Deletions), "{bad:?}: {report:?}");
-        }
-        if bad.start >= EXTENTS_AT {
-            assert!(
-                report.has_manifest && !report.caveats.contains(&Caveat::NoManifest),
-                "{bad:?}"
-            );
-        }
-    }
-    let nothing = with_bad(&image, &(0..image.len() as u64));
-    assert!(matches!(salvaged(&nothing), Err(Error::Io { .. })));
-}
-
-/// The index and free extents have no record.
-#[test]
-fn a_store_opens_unless_a_record_or_the_manifest_cannot_be_read() {
-    let (image, count) = store();
-    let has_frames = |at: u64| {
-        let extent = usize::try_from((at - EXTENTS_AT) / EXTENT as u64).unwrap();
-        let start = usize::try_from(EXTENTS_AT).unwrap() + extent * EXTENT;
-        SegmentHeader::decode(&image[start..]).is_ok()
-    };
-    let mut refused = BTreeSet::new();
-    for bad in sectors(&image) {
-        let may_refuse = bad.start < EXTENTS_AT || has_frames(bad.start);
-        let disk = Arc::new(with_bad(&image, &bad));
-        let all = outside(&image, &bad);
-        let reader = ReaderOptions::new().open_storage(disk.clone());
-        match reader {
-            Ok(reader) => assert!(answered(&reader).is_superset(&all), "{bad:?}"),
-            Err(error) => assert!(may_refuse && names(&error, &bad), "{bad:?}: {error:?}"),
-        }
-        match options().open_storage(disk) {
-            Ok(log) if !may_refuse => {
-                log.checkpoint().unwrap();
-                let run = log.start_run("agent", "more", ()).unwrap();
-                (0..20).for_each(|_| drop(run.append(&[7; 7000]).unwrap()));
-                assert_eq!(log.docs().list("space", "", None, 99).unwrap().documents.len(), 12);
-                log.close().unwrap();
-            }
-            Ok(_) => {}
-            Err(error) => {
-                assert!(may_refuse && names(&error, &bad), "{bad:?}: {error:?}");
-                refused.insert(bad.start);
-            }
-        }
-    }
-    assert!(refused.len() > 2 && count > 99, "{refused:?}");
 }
 
 /// That is no damage: the same call does it once the disk reads again.
@@ -222,8 +155,11 @@ fn salvage_tells_of_an_extent_without_a_manifest_of_which_nothing_can_be_read() 
         lost += count - found.len() as u64;
         let told = Missing::Bytes { offset: bad.start, len: EXTENT as u64 };
         assert!(report.missing.contains(&told), "{bad:?}: {report:?}");
+        assert!(report.caveats.contains(&Caveat::Deletions), "{bad:?}: {report:?}");
     }
     assert!(lost > 10, "{lost}");
+    let nothing = with_bad(&image, &(0..image.len() as u64));
+    assert!(matches!(salvaged(&nothing), Err(Error::Io { .. })));
 }
 
 /// Whether an error says that a read of this sector failed.

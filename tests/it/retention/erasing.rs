@@ -107,7 +107,7 @@ fn an_erasure_empties_free_extents_also_while_another_call_has_chosen_them() {
     for point in 0.. {
         let disk = SimDisk::new();
         let points = Points::new(disk.clone());
-        let storage: Arc<dyn Storage> = Arc::new(points.clone());
+        let storage = points.storage();
         let log = options(SpaceReturn::Keep).create_storage(storage).unwrap();
         fill(&log, "first", &[1; 7000]);
         fill(&log, "run", SECRET);
@@ -161,7 +161,7 @@ fn frames_with(image: &[u8], kinds: &[FrameKind], payload: &[u8]) -> Vec<Frame> 
 #[test]
 fn frames_that_a_directory_lists_can_be_lost_without_a_doubt_about_others() {
     let disk = SimDisk::untracked(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(disk.clone())).unwrap();
     put(&log, "before", b"in front of it");
     fill(&log, "lost", &[b'l'; 300]);
     (0..9).for_each(|_| put(&log, "large", &[7; 8000]));
@@ -171,7 +171,7 @@ fn frames_that_a_directory_lists_can_be_lost_without_a_doubt_about_others() {
     let lost = frames_with(&image, &[FrameKind::Record], &[b'l'; 300]);
     lost.iter().for_each(|(at, _)| image[at.start] ^= 1);
     let disk = SimDisk::untracked(image);
-    let log = unindexed(1).open_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().open_storage(Arc::new(disk.clone())).unwrap();
     assert!(!log.verify().unwrap().is_clean());
     assert_eq!(log.docs().erase("space", "key").unwrap().bytes, SECRET.len() as u64);
     assert!(!has_secret(&disk.image()));
@@ -211,7 +211,7 @@ fn lose_power_at(disk: &SimDisk, payload: &[u8]) {
 /// nothing else of it; the run `late` has the first frames behind that. `next` says when the log
 /// is in another segment.
 fn with_orphans(disk: &SimDisk) -> RunLog {
-    let log = unindexed(1).create_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(disk.clone())).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let _ = run.append(b"durable").unwrap();
     let segment = || log.stats().unwrap().end.segment;
@@ -230,7 +230,7 @@ fn with_orphans(disk: &SimDisk) -> RunLog {
     drop((run, early, stays, log));
     disk.write_at(0, &image).unwrap();
     lose_power_at(disk, &[b't'; 300]);
-    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().open_storage(Arc::new(disk.clone())).unwrap();
     assert!(log.recovery_report().torn.is_some(), "{}", log.recovery_report());
     assert_eq!(log.stats().unwrap().end.segment, SegmentId(3));
     assert!(!has_secret(&disk.image()));
@@ -273,14 +273,14 @@ fn an_erasure_on_a_full_disk_frees_what_needs_no_room_and_then_moves_the_rest() 
 #[test]
 fn an_erasure_can_be_broken_off_anywhere() {
     let prepared = SimDisk::untracked(Vec::new());
-    let log = unindexed(1).create_storage(Arc::new(prepared.clone())).unwrap();
+    let log = unindexed().create_storage(Arc::new(prepared.clone())).unwrap();
     fill(&log, "first", &[1; 7000]);
     fill(&log, "run", SECRET);
     fill(&log, "stays", &[7; 7000]);
     log.sync().unwrap();
     drop(log);
     let disk = SimDisk::recording_from(prepared.image());
-    let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+    let log = unindexed().open_storage(Arc::new(disk.clone())).unwrap();
     let begin = disk.op_count();
     assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
     let end = disk.op_count();
@@ -291,14 +291,14 @@ fn an_erasure_can_be_broken_off_anywhere() {
     for at in begin..=end {
         images.seek(at);
         let left = Arc::new(MemoryStorage::from_bytes(images.image(Survivors::Everything, 1)));
-        let log = unindexed(2).open_storage(left.clone()).unwrap();
+        let log = unindexed().open_storage(left.clone()).unwrap();
         let erased = log.erase_run("run");
         assert!(matches!(erased, Ok(_) | Err(Error::RunNotFound { .. })), "{at}: {erased:?}");
         assert!(!has_secret(&left.to_bytes()), "{at} of {begin} to {end}");
     }
     for full in begin..end {
         let disk = SimDisk::untracked(prepared.image());
-        let log = unindexed(2).open_storage(Arc::new(disk.clone())).unwrap();
+        let log = unindexed().open_storage(Arc::new(disk.clone())).unwrap();
         disk.fill_from(disk.op_count() + full - begin);
         let first = log.erase_run("run").map(drop);
         disk.set_capacity(u64::MAX);

@@ -19,7 +19,7 @@ const MOST: usize = 12 << 20;
 /// A store with a record, and blocks behind it that claim to have as many records as a block may.
 fn hostile() -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::new());
-    let log = unindexed(1).create_storage(storage.clone()).unwrap();
+    let log = unindexed().create_storage(storage.clone()).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let _ = run.append(b"kept").unwrap();
     log.sync().unwrap();

@@ -25,7 +25,7 @@ fn document(log: &RunLog, key: &str) -> Option<Vec<u8>> {
 /// The same after an opening in another boot.
 fn opened(image: &[u8], key: &str) -> Option<Vec<u8>> {
     let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
-    document(&unindexed(2).open_storage(storage).unwrap(), key)
+    document(&unindexed().open_storage(storage).unwrap(), key)
 }
 
 /// The report of a salvage, and what the new store has of a document.
@@ -170,7 +170,7 @@ fn a_document_that_comes_back_behind_a_version_that_was_deleted_is_in_doubt() {
 #[test]
 fn a_deletion_that_was_left_out_with_a_torn_document_is_in_doubt() {
     let storage = Arc::new(MemoryStorage::new());
-    let log = unindexed(1).create_storage(storage.clone()).unwrap();
+    let log = unindexed().create_storage(storage.clone()).unwrap();
     ["deleted", "other"].iter().for_each(|key| put(&log, key, b"durable"));
     log.sync().unwrap();
     let mut batch = Batch::new();
@@ -195,7 +195,7 @@ fn a_deletion_that_was_left_out_with_a_torn_document_is_in_doubt() {
 fn a_durable_document_whose_record_is_lost_is_named_as_missing() {
     for with_earlier in [false, true] {
         let storage = Arc::new(MemoryStorage::new());
-        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        let log = unindexed().create_storage(storage.clone()).unwrap();
         if with_earlier {
             put(&log, "key", b"earlier");
         }

@@ -19,7 +19,7 @@ fn salvaged(image: &[u8]) -> (SalvageReport, Arc<MemoryStorage>) {
 /// A closed store with several segments, and where they are in the file.
 fn with_segments() -> (Vec<u8>, Vec<usize>) {
     let storage = Arc::new(MemoryStorage::new());
-    let log = unindexed(1).create_storage(storage.clone()).unwrap();
+    let log = unindexed().create_storage(storage.clone()).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let first = log.stats().unwrap().end.segment.0;
     while log.stats().unwrap().end.segment.0 < first + 4 {
@@ -44,7 +44,7 @@ fn is_reported(report: &SalvageReport, place: usize) -> bool {
 }
 
 fn records(out: Arc<MemoryStorage>) -> usize {
-    unindexed(2).open_storage(out).unwrap().trace("run").unwrap().count()
+    unindexed().open_storage(out).unwrap().trace("run").unwrap().count()
 }
 
 #[test]

@@ -685,7 +685,7 @@ fn the_new_file_appears_whole_and_the_damaged_one_is_not_touched() {
 fn a_last_frame_of_a_closed_store_that_damage_zeroed_is_told() {
     for last in ["a record", "an end", "a hold"] {
         let storage = Arc::new(MemoryStorage::new());
-        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        let log = unindexed().create_storage(storage.clone()).unwrap();
         let run = log.start_run("agent", "run", ()).unwrap();
         (0..3).for_each(|_| drop(run.append(b"record").unwrap()));
         match last {
@@ -719,7 +719,7 @@ fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
     let parts = [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024), (rolled, 0)];
     for ((kind, len), from) in parts {
         let storage = Arc::new(MemoryStorage::new());
-        let log = unindexed(1).create_storage(storage.clone()).unwrap();
+        let log = unindexed().create_storage(storage.clone()).unwrap();
         log.docs().put("state", "key", &NewRecord::new(b"durable")).unwrap();
         log.sync().unwrap();
         let value = vec![7; len];

@@ -6,16 +6,17 @@
 //! of the second thread, not time, tells which.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use runlog::env::{Clock, Entropy};
-use runlog::storage::{MemoryStorage, Storage, TailWindow};
+use runlog::storage::Storage;
 use runlog::{Activity, Observer, Phase, Timestamp};
 use runlog_sim::SimDisk;
+
+use super::tap::Tap;
 
 thread_local! {
     /// The points that this thread has passed, if it is the first of two.
@@ -68,6 +69,15 @@ impl<T> Points<T> {
 impl Points<SimDisk> {
     pub(crate) fn new(disk: SimDisk) -> Self {
         Self { inner: disk, hold: Arc::default() }
+    }
+
+    /// The disk, with a point in front of each call.
+    pub(crate) fn storage(&self) -> Arc<dyn Storage> {
+        let points = self.with(());
+        Tap::new(Arc::new(self.inner.clone()), move |_| {
+            points.pass();
+            Ok(())
+        })
     }
 }
 
@@ -169,54 +179,6 @@ fn sleeps(id: &AtomicU64, over: &AtomicBool, times: usize) -> bool {
     true
 }
 
-impl Storage for Points<SimDisk> {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.pass();
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.pass();
-        self.inner.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.pass();
-        self.inner.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.pass();
-        self.inner.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.pass();
-        self.inner.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.pass();
-        self.inner.punch(offset, len)
-    }
-
-    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
-        let window = self.inner.map_tail(offset, len)?;
-        Ok(window.map(|window| Arc::new(self.with(window)) as Arc<dyn TailWindow>))
-    }
-}
-
-impl TailWindow for Points<Arc<dyn TailWindow>> {
-    fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
-        self.pass();
-        self.inner.store(at, data)
-    }
-}
-
 impl<T: Clock> Clock for Points<T> {
     fn now(&self) -> Timestamp {
         self.pass();
@@ -238,54 +200,5 @@ impl<T: Entropy> Entropy for Points<T> {
 impl Observer for Points<()> {
     fn observe(&self, _: Activity, _: Phase<'_>) {
         self.pass();
-    }
-}
-
-/// A storage in memory that calls out in front of each read, with how many bytes it asks for.
-pub(crate) struct BeforeReads<F> {
-    memory: MemoryStorage,
-    call: F,
-}
-
-impl<F: Fn(usize)> BeforeReads<F> {
-    pub(crate) fn new(memory: MemoryStorage, call: F) -> Self {
-        Self { memory, call }
-    }
-}
-
-impl<F> fmt::Debug for BeforeReads<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BeforeReads").field("memory", &self.memory).finish_non_exhaustive()
-    }
-}
-
-impl<F: Fn(usize) + Send + Sync + 'static> Storage for BeforeReads<F> {
-    fn len(&self) -> io::Result<u64> {
-        self.memory.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        (self.call)(buf.len());
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.memory.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.memory.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.memory.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.punch(offset, len)
     }
 }

@@ -12,19 +12,24 @@
 //!   document comes back, and documents that were written together are there together.
 //! - I9: nothing panics.
 
-use core::fmt;
+use std::fmt::Write as _;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use runlog::{Batch, Durability, IndexRecovery, Lsn, NewRecord, Outcome, Place, RunLog, Version};
-use runlog_sim::{CrashImages, Recording, SimDisk, SplitMix64, Survivors};
+use runlog_sim::settings::replay;
+use runlog_sim::{CrashImages, Op, Recording, SimDisk, SplitMix64};
 
 use super::background::Background;
+use super::campaign::{Campaign, Counts, caught, in_parallel};
+use super::fault::damage::Harm;
+use super::fault::{LOSSES, Loss, some_survivors};
 use super::gate::Gate;
-use super::harm::Harm;
 use super::model::{Found, Model, read_documents};
-use super::world::Machine;
+use super::world::{Abandoned, EXTENT, Machine, World};
+
+/// The pieces into which the operations of an epoch are split for threads.
+const PIECES: usize = 16;
 
 /// A recorded part of a store's life, and its model.
 #[derive(Debug)]
@@ -34,104 +39,121 @@ pub(crate) struct Epoch {
     pub(crate) machine: Machine,
     /// The store exists from this operation on.
     pub(crate) first: usize,
+    /// The operations in front of which a crash is worth a look.
+    pub(crate) boundaries: Vec<usize>,
     /// Where the index was in order.
     pub(crate) ready: Vec<Range<usize>>,
     /// After one cut of this many, a superblock or the end of the manifest is also damaged.
     pub(crate) harmed: u64,
 }
 
-/// The kind of loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// The power went.
-    Power(Survivors),
-    /// The process was killed; of the next write or store a part was stored.
-    Kill,
+impl Epoch {
+    /// What was recorded of a world, which exists since the operation `first`.
+    pub(crate) fn of(world: World, first: usize) -> Self {
+        let Abandoned { disk, model, machine, ready } = world.abandon();
+        let recording = disk.take_recording();
+        let boundaries = (first..=recording.ops.len()).collect();
+        Self { recording, model, machine, first, boundaries, ready, harmed: 16 }
+    }
 }
 
-/// The losses to try at each boundary.
-pub(crate) const LOSSES: [Loss; 11] = [
-    Loss::Power(Survivors::Nothing),
-    Loss::Power(Survivors::Everything),
-    Loss::Power(Survivors::Half),
-    Loss::Power(Survivors::OnlyLast),
-    Loss::Power(Survivors::AllButOneSector),
-    Loss::Power(Survivors::AllButOneOp),
-    Loss::Power(Survivors::TornLast),
-    Loss::Power(Survivors::Half),
-    Loss::Power(Survivors::AllButOneSector),
-    Loss::Kill,
-    Loss::Kill,
-];
-
-/// A crash: where, and what of it survives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A crash: the place of its loss in [`LOSSES`], and the seed of all other choices.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
-    pub(crate) epoch: usize,
-    pub(crate) boundary: usize,
-    /// The place in [`LOSSES`].
     pub(crate) loss: usize,
     pub(crate) seed: u64,
 }
 
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.epoch, self.boundary, self.loss)
+/// Cuts a story at each of its boundaries in each way, or about `most` times.
+///
+/// `RUNLOG_REPLAY=story:epoch:boundary:loss` repeats only this cut.
+pub(crate) fn cut_story(campaign: &Campaign, story: u64, epochs: &[Epoch], most: u64) -> Counts {
+    let all = epochs.iter().map(|epoch| (epoch.boundaries.len() * LOSSES.len()) as u64).sum();
+    let (only, mut total) = (replay(), Counts::default());
+    for (number, epoch) in epochs.iter().enumerate() {
+        let len = epoch.boundaries.len().div_ceil(PIECES);
+        let pieces: Vec<&[usize]> = epoch.boundaries.chunks(len).collect();
+        let is_over = |piece: u64, _: &Counts| piece >= pieces.len() as u64;
+        let done = in_parallel(0, is_over, |piece, counts| {
+            let (mut images, mut image) = (CrashImages::new(&epoch.recording), Vec::new());
+            for &boundary in pieces[piece as usize] {
+                images.seek(boundary);
+                for loss in 0..LOSSES.len() {
+                    let name = format!("{story}:{number}:{boundary}:{loss}");
+                    let place = u64::from(crc32fast::hash(name.as_bytes())) << 32 | story;
+                    let seed = SplitMix64::for_case(campaign.seed, place).next_u64();
+                    let is_wanted = match &only {
+                        Some(only) => *only == name,
+                        None => SplitMix64::for_case(seed, 1).below(all) < most,
+                    };
+                    if is_wanted {
+                        let cut = Cut { loss, seed };
+                        let cut = check_cut(epoch, &mut images, cut, &mut image, counts);
+                        let fail = |error| format!("{error}{}", describe(epoch, boundary, loss));
+                        cut.map_err(|error| campaign.again(&name, &fail(error)))?;
+                    }
+                }
+            }
+            Ok(())
+        });
+        total.merge(done.unwrap_or_else(|error| panic!("{error}")));
     }
+    total
 }
 
-/// How much was done for a cut besides opening and reading everything.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub(crate) cuts: u64,
-    pub(crate) nested: u64,
-    pub(crate) continued: u64,
+/// Whether a story is to be cut, or only another one is.
+pub(crate) fn is_wanted(story: u64) -> bool {
+    replay().is_none_or(|only| only.split(':').next() == Some(&story.to_string()))
 }
 
-/// Opens the store that a crash left, and checks everything.
+/// The operations around a cut, in a few words.
+fn describe(epoch: &Epoch, boundary: usize, loss: usize) -> String {
+    let mut text = format!("\nof {} operations, {:?}", epoch.recording.ops.len(), LOSSES[loss]);
+    let from = boundary.saturating_sub(12);
+    for (place, op) in epoch.recording.ops.iter().enumerate().skip(from).take(16) {
+        let cut = if place == boundary { " <- not done" } else { "" };
+        let _ = match op {
+            Op::Write { offset, data } => {
+                let len = data.len();
+                let extent = (*offset as u64).checked_sub(64 << 10).map(|at| at / EXTENT);
+                write!(text, "\n  {place}: write {len} at {offset:#x}, extent {extent:?}{cut}")
+            }
+            Op::Store { offset, data } => {
+                let len = data.len();
+                write!(text, "\n  {place}: store {len} at {offset:#x}{cut}")
+            }
+            other => write!(text, "\n  {place}: {other:?}{cut}"),
+        };
+    }
+    text
+}
+
+/// Opens the store that a crash in front of this operation left, and checks everything.
 pub(crate) fn check_cut(
     epoch: &Epoch,
     images: &mut CrashImages<'_>,
     cut: Cut,
-    buffer: &mut Vec<u8>,
-    tally: &mut Tally,
+    image: &mut Vec<u8>,
+    counts: &mut Counts,
 ) -> Result<Found, String> {
-    let loss = LOSSES[cut.loss];
+    let (loss, boundary) = (LOSSES[cut.loss], images.boundary());
     let mut random = SplitMix64::new(cut.seed);
     let mut machine = Machine { activities: Arc::default(), ..epoch.machine.clone() };
     machine.background = machine.background.map(|_| Background::default());
-    let (least, most) = match loss {
-        Loss::Power(survivors) => {
-            machine.boot += 1 + random.below(1000);
-            images.image_into(survivors, random.next_u64(), buffer);
-            epoch.model.after_power_loss(cut.boundary)
-        }
-        Loss::Kill => {
-            let torn = images.killed_within_into(&mut random, buffer);
-            epoch.model.after_kill(cut.boundary, torn)
-        }
-    };
-    tally.cuts += 1;
-    let checked = catch_unwind(AssertUnwindSafe(|| {
+    let limits = loss.image_into(images, &epoch.model, &mut random, image);
+    counts.one("cuts");
+    caught(|| {
         let crash = Crash {
             model: &epoch.model,
             machine: &machine,
             loss,
-            limits: (least, most),
-            index: epoch.ready.iter().any(|stretch| stretch.contains(&cut.boundary)),
-            given: epoch.model.given_before(cut.boundary),
+            limits,
+            index: epoch.ready.iter().any(|stretch| stretch.contains(&boundary)),
+            given: epoch.model.given_before(boundary),
             harmed: epoch.harmed,
         };
-        check_image(&crash, buffer, &mut random, tally)
-    }));
-    match checked {
-        Ok(result) => result,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            Err(format!("panic: {}", text.unwrap_or_default()))
-        }
-    }
+        check_image(&crash, image, &mut random, counts)
+    })
 }
 
 /// What is known of a crash.
@@ -153,7 +175,7 @@ fn check_image(
     crash: &Crash<'_>,
     image: &[u8],
     random: &mut SplitMix64,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) -> Result<Found, String> {
     let Crash { model, machine, loss, limits: (least, most), index, given, harmed } = *crash;
     let nested = random.below(8) == 0;
@@ -176,7 +198,7 @@ fn check_image(
     }
     let go_on = random.below(4) == 0;
     if go_on {
-        tally.continued += 1;
+        counts.one("continued");
         go_on_appending(&log, model, &found)?;
         check_numbers(&log, given)?;
     }
@@ -217,14 +239,12 @@ fn check_image(
             if go_on {
                 break;
             }
-            tally.nested += 1;
+            counts.one("nested");
             images.seek(boundary);
-            let survivors = Survivors::ALL[random.index(Survivors::ALL.len())];
+            let survivors = some_survivors(random);
             let image = images.image(survivors, random.next_u64());
-            let mut machine = machine.clone();
-            machine.boot += 1;
             let what = format!("crashed at {boundary} of its recovery with {survivors:?}");
-            recover_again(&SimDisk::untracked(image), model, &machine, &found, &what)?;
+            recover_again(&SimDisk::untracked(image), model, machine, &found, &what)?;
         }
     }
     Ok(found)
@@ -249,7 +269,7 @@ fn check_harmed(crash: &Crash<'_>, image: &[u8], random: &mut SplitMix64) -> Res
 /// Opens the store with a gate, so that it can be dropped without a last write.
 pub(crate) fn open(disk: &SimDisk, machine: &Machine) -> Result<(Gate, RunLog), String> {
     let gate = Gate::new(disk);
-    let log = machine.options().open_storage(Arc::new(gate.clone()));
+    let log = machine.options().open_storage(gate.storage());
     log.map(|log| (gate, log)).map_err(|error| format!("open: {error}"))
 }
 
@@ -298,6 +318,10 @@ fn check_report(log: &RunLog, loss: Loss) -> Result<(), String> {
 
 /// What `verify` and the numbers report for a newly recovered store.
 pub(crate) fn check_whole(log: &RunLog) -> Result<(), String> {
+    let quarantined = log.health().quarantined;
+    if !quarantined.is_empty() {
+        return Err(format!("quarantined: {quarantined:?}"));
+    }
     let verified = log.verify().map_err(|error| format!("verify: {error}"))?;
     if let Some(problem) = verified.problems.first() {
         let count = verified.problems.len();

@@ -13,9 +13,9 @@ use super::background::Background;
 /// The size of the extents.
 pub(crate) const EXTENT: usize = 64 << 10;
 
-/// A store with such extents and no index, in the boot of that number. Its background work runs
-/// when a test says so, so the manifest is not told of full segments.
-pub(crate) fn unindexed(_: u8) -> Options {
+/// A store with such extents and no index. Its background work runs when a test says so, so the
+/// manifest is not told of full segments.
+pub(crate) fn unindexed() -> Options {
     let environment = Environment::system();
     Options::new()
         .extent_size(EXTENT as u64)

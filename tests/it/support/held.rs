@@ -1,6 +1,5 @@
 //! A disk that holds the background thread where a test says.
 
-use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -9,10 +8,13 @@ use std::time::Duration;
 use runlog::storage::Storage;
 use runlog_sim::{OpKind, SimDisk};
 
+use super::tap::Tap;
+
 /// So long that only a thread that is never woken waits for it.
 pub(crate) const NEVER: Duration = Duration::from_secs(20);
 
 /// A disk that holds the background thread at its next call of one kind, until it is released.
+/// With `TailWriter::Pwrite` each append is a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) disk: SimDisk,
@@ -35,6 +37,14 @@ pub(crate) struct Holder {
 impl Held {
     pub(crate) fn new() -> Self {
         Self { disk: SimDisk::new(), gate: Arc::default() }
+    }
+
+    pub(crate) fn storage(&self) -> Arc<dyn Storage> {
+        let held = self.clone();
+        Tap::new(Arc::new(self.disk.clone()), move |call| {
+            held.pass(call.kind);
+            Ok(())
+        })
     }
 
     /// Holds the background thread at its next call of this kind.
@@ -64,39 +74,5 @@ impl Holder {
 
     pub(crate) fn let_go(self) {
         self.may_go.send(()).unwrap();
-    }
-}
-
-/// Appends are written and not stored, so that each is a call.
-impl Storage for Held {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.disk.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.pass(OpKind::Write);
-        self.disk.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.pass(OpKind::Sync);
-        self.disk.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.pass(OpKind::Allocate);
-        self.disk.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.punch(offset, len)
     }
 }

@@ -14,12 +14,11 @@ use super::background::Background;
 /// The extents of all simulated stores: the smallest, so that much happens in a short time.
 pub(crate) const EXTENT: u64 = 64 << 10;
 
-/// Time, randomness and the boot of a simulated machine.
+/// Time and randomness of a simulated machine, and how it opens stores.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) clock: SimClock,
     pub(crate) entropy: SimEntropy,
-    pub(crate) boot: u64,
     /// How frames reach the disk.
     pub(crate) tail_writer: TailWriter,
     /// Whether runs that have ended are compressed.
@@ -82,7 +81,7 @@ impl Observer for Activities {
 }
 
 impl Machine {
-    pub(crate) fn new(seed: u64, boot: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let clock = SimClock::new(Timestamp(1_000_000_000));
         // Both ways to write the file, alternating.
         let tail_writer = if seed % 2 == 0 { TailWriter::Pwrite } else { TailWriter::Mapped };
@@ -97,7 +96,6 @@ impl Machine {
         Self {
             clock,
             entropy,
-            boot,
             tail_writer,
             compression,
             space,
@@ -110,8 +108,6 @@ impl Machine {
     }
 
     pub(crate) fn environment(&self) -> Environment {
-        let mut boot = [0xb0; 16];
-        boot[..8].copy_from_slice(&self.boot.to_le_bytes());
         Environment::system()
             .clock(Arc::new(self.clock.clone()))
             .entropy(Arc::new(self.entropy.clone()))

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use runlog::env::Step;
 use runlog::{
-    Allow, Batch, Durability, Error, Expected, NewRecord, Rule, RunRef, Stats, Trace, Version,
+    Allow, Batch, Durability, Error, Expected, NewRecord, Outcome, Retention, Rule, RunQuery,
+    RunRef, Stats, Trace, Version,
 };
 
+use super::fault::FaultPlan;
 use super::gate::Gate;
 use super::model::{Change, Found, NO_RUN, SPACE};
 use super::world::World;
@@ -278,7 +280,7 @@ impl World {
     }
 
     /// Writes or deletes a document under a condition, and checks whether the condition holds.
-    fn write_documents_if(&mut self) {
+    pub(super) fn write_documents_if(&mut self) {
         let key = format!("key {}", self.random.index(6));
         let there = self.model.documents_after(self.model.events.len()).remove(&key);
         let found = self.log().docs().get(SPACE, &key);
@@ -329,7 +331,7 @@ impl World {
     }
 
     /// A document and a record of a run in one batch.
-    fn mixed_batch(&mut self) {
+    pub(super) fn mixed_batch(&mut self) {
         let Some(run) = self.pick(&self.running()) else { return };
         let (agent, name) = self.name(run);
         let key = format!("key {}", self.random.index(6));
@@ -397,6 +399,9 @@ impl World {
                 true
             }
             Err(error) if matches!(error, Error::Poisoned) || self.is_gone() => {
+                if !self.is_gone() {
+                    self.assert_poisoned();
+                }
                 (self.failure, self.model) = (failure, undecided);
                 false
             }
@@ -408,6 +413,35 @@ impl World {
             }
             Err(error) => panic!("after {failure:?} the next append fails: {error}"),
         }
+    }
+
+    /// Each call that writes is refused. A policy can still be planned.
+    fn assert_poisoned(&self) {
+        let log = self.log();
+        let allow = Allow::everything();
+        let records = [NewRecord::new(b"x"); 2];
+        let policy = Retention::new().max_bytes(1);
+        let plan = log.gc_plan(&policy).unwrap();
+        let mut refused = vec![
+            log.gc(&policy).map(drop),
+            log.compact().map(drop),
+            log.start_run("agent-9", "started", ()).map(drop),
+            log.append_to("agent-9", "appended", &records[0], allow).map(drop),
+            log.end_run("agent-9", "ended", &Outcome::completed(), allow).map(drop),
+            log.docs().put(SPACE, "key 0", &records[0]).map(drop),
+        ];
+        for summary in log.list_runs(&RunQuery::new().limit(100)).unwrap().runs {
+            let name = (summary.agent.as_str(), summary.run.as_str());
+            refused.push(log.append_batch_to(name.0, name.1, &records, allow).map(drop));
+            if summary.status.is_ended() && !summary.held {
+                refused.push(log.delete_run(name).map(drop));
+                refused.push(log.erase_run(name).map(drop));
+                refused.push(log.hold(name, "late").map(drop));
+            }
+        }
+        let is_so = refused.iter().all(|result| matches!(result, Err(Error::Poisoned)));
+        assert!(is_so, "{refused:?}");
+        assert_eq!(log.gc_plan(&policy).unwrap(), plan);
     }
 
     fn forget_behind(&mut self, prefix: usize) {
@@ -438,9 +472,9 @@ impl World {
         drop(self.take_log());
     }
 
-    /// The process dies before the operation with this number.
-    pub(crate) fn gate_shuts_at(&mut self, number: usize) {
-        self.gate.shut_at(number);
+    /// Plans that this goes wrong.
+    pub(crate) fn apply(&self, plan: &FaultPlan) {
+        plan.apply(&self.disk, &self.gate);
     }
 
     /// Whether the process is dead, or its disk is gone.
@@ -448,11 +482,13 @@ impl World {
         self.gate.is_shut()
     }
 
-    /// Tries to open the store again, behind a gate that shuts before the operation `limit`.
-    pub(crate) fn try_open(&mut self, limit: usize) -> Result<(), Error> {
+    /// Tries to open the store again, while this goes wrong.
+    pub(crate) fn try_open(&mut self, plan: Option<&FaultPlan>) -> Result<(), Error> {
         self.gate = Gate::new(&self.disk);
-        self.gate.shut_at(limit);
-        let log = self.machine.options().open_storage(Arc::new(self.gate.clone()))?;
+        if let Some(plan) = plan {
+            self.apply(plan);
+        }
+        let log = self.machine.options().open_storage(self.gate.storage())?;
         self.put_log(log);
         Ok(())
     }

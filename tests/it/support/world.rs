@@ -111,7 +111,7 @@ impl World {
     pub(crate) fn create_on(seed: u64, disk: SimDisk, machine: Machine, index: bool) -> Self {
         let gate = Gate::new(&disk);
         let options = machine.options().index(index);
-        let log = options.create_storage(Arc::new(gate.clone())).expect("the disk is fine");
+        let log = options.create_storage(gate.storage()).expect("the disk is fine");
         Self::around(seed, machine, Model::default(), disk, gate, log, index)
     }
 
@@ -119,7 +119,7 @@ impl World {
     pub(crate) fn resume(seed: u64, machine: Machine, model: Model, image: Vec<u8>) -> Self {
         let disk = SimDisk::recording_from(image);
         let gate = Gate::new(&disk);
-        let log = machine.options().open_storage(Arc::new(gate.clone())).expect("it was checked");
+        let log = machine.options().open_storage(gate.storage()).expect("it was checked");
         let mut world = Self::around(seed, machine, model, disk, gate, log, true);
         world.now = world.model.runs.iter().map(|run| world.state_of(run)).collect();
         world
@@ -360,7 +360,7 @@ impl World {
         self.random.fill(&mut payload);
         let mut head = Vec::new();
         let seq = self.model.runs[run].records.len();
-        let _ = write!(head, "<{run}/{seq}/{}/{:016x};", self.machine.boot, self.seed);
+        let _ = write!(head, "<{run}/{seq}/{:016x};", self.seed);
         let keep = head.len().min(len);
         payload[..keep].copy_from_slice(&head[..keep]);
         // Compressible payloads repeat themselves sometimes.
@@ -674,7 +674,7 @@ impl World {
         assert!(self.log().recovery_report().clean);
     }
 
-    /// Dies without closing, and opens the store again on the same boot of the machine.
+    /// Dies without closing, and opens the store again.
     pub(crate) fn kill(&mut self) {
         self.let_go();
         self.gate.shut();
@@ -714,7 +714,7 @@ impl World {
     fn open(&mut self) {
         self.close_stretch();
         let options = self.machine.options().index(self.index);
-        let log = options.open_storage(Arc::new(self.gate.clone())).expect("reopen");
+        let log = options.open_storage(self.gate.storage()).expect("reopen");
         self.log = Some(log);
         // Opening syncs what it found before it returns.
         self.acknowledge(true);

@@ -94,7 +94,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(seed: u64, tally: Tally) -> Self {
         let mut random = SplitMix64::new(seed);
-        let mut machine = Machine::new(random.next_u64(), 1);
+        let mut machine = Machine::new(random.next_u64());
         machine.clock.set(runlog::Timestamp(BEGINNING));
         machine.tail_writer = if random.coin() { TailWriter::Mapped } else { TailWriter::Pwrite };
         let spaces = [SpaceReturn::Keep, SpaceReturn::Punch, SpaceReturn::Shrink];
@@ -110,7 +110,7 @@ impl Session {
         let gate = Gate::new(&disk);
         machine.compression = compression(settings.compressed);
         let options = options(&machine, settings);
-        let log = options.create_storage(Arc::new(gate.clone())).unwrap();
+        let log = options.create_storage(gate.storage()).unwrap();
         Self {
             random,
             machine,
@@ -961,7 +961,7 @@ impl Session {
         self.machine.compression = compression(compressed);
         let options = options(&self.machine, self.settings);
         self.gate = Gate::new(&self.disk);
-        self.log = Some(options.open_storage(Arc::new(self.gate.clone())).unwrap());
+        self.log = Some(options.open_storage(self.gate.storage()).unwrap());
         self.touched.clear();
     }
 
@@ -996,7 +996,6 @@ impl Session {
         let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
         let image = self.disk.crash(survivors, self.random.next_u64());
         self.disk = SimDisk::from_image(image);
-        self.machine.boot += 1;
         self.open();
         self.check_damage();
         self.adopt_prefix();
@@ -1076,7 +1075,6 @@ impl Session {
         let image = if self.random.coin() {
             self.disk.image()
         } else {
-            self.machine.boot += 1;
             let survivors = Survivors::ALL[self.random.index(Survivors::ALL.len())];
             self.disk.crash(survivors, self.random.next_u64())
         };

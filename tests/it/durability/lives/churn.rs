@@ -50,7 +50,7 @@ fn compaction_writes_no_more_than_four_extents_for_each_that_it_gains() {
 fn live(seed: u64) -> Done {
     let mut random = SplitMix64::new(seed);
     let background = Background::default();
-    let mut machine = Machine::new(seed, 1);
+    let mut machine = Machine::new(seed);
     machine.compression = Compression::None;
     machine.receipts = 0;
     machine.background = Some(background.clone());

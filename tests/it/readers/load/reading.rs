@@ -1,7 +1,7 @@
 //! The processes that read beside the writer. Each ends with the end of its standard input, after a
 //! last look, and prints what it did.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -177,32 +177,30 @@ impl Reading {
     }
 
     /// Compares a list of all runs, or of a lane.
-    fn check_list(&self, reader: &Reader, lane: Option<u64>) -> (u64, Before) {
-        let before = self.before();
-        reader.refresh().unwrap();
+    fn check_list(&self, reader: &Reader, before: &Before, lane: Option<u64>) -> Vec<RunKey> {
         let agent = lane.map(agent);
         let query = match &agent {
             Some(agent) => RunQuery::new().agent(agent),
             None => RunQuery::new(),
         };
-        let mut found = HashMap::new();
+        let mut found = HashSet::new();
         for run in reader.runs(&query) {
             let run = run.unwrap();
-            self.check_summary(&run, &before);
+            self.check_summary(&run, before);
             let key = RunKey::from_run(run.run.as_str());
             assert!(lane.is_none_or(|lane| lane == key.lane), "{key:?} is of another agent");
-            assert!(found.insert(key, ()).is_none(), "{key:?} is listed twice");
+            assert!(found.insert(key), "{key:?} is listed twice");
         }
         for lane in (0..LANES).filter(|one| lane.is_none_or(|lane| lane == *one)) {
             let newest = newest(lane, before.acknowledged).map_or(0, |newest| newest + 1);
             for number in before.gone[lane as usize]..newest {
                 let run = RunKey { lane, number };
-                if !found.contains_key(&run) {
-                    self.check_missing(run, &before);
+                if !found.contains(&run) {
+                    self.check_missing(run, before);
                 }
             }
         }
-        (found.len() as u64, before)
+        found.into_iter().collect()
     }
 
     fn lists(&mut self) {
@@ -211,7 +209,9 @@ impl Reading {
         loop {
             let is_over = self.wait(BETWEEN_LISTS);
             let lane = Some(self.random.below(LANES)).filter(|_| !is_over && lists % 36 != 0);
-            let (listed, before) = self.check_list(&reader, lane);
+            let before = self.before();
+            reader.refresh().unwrap();
+            let listed = self.check_list(&reader, &before, lane).len();
             // The newest, and those in progress: no answer is older than one before.
             let page = reader.list_runs(&RunQuery::new().limit(20)).unwrap();
             page.runs.iter().for_each(|run| self.check_summary(run, &before));
@@ -219,7 +219,7 @@ impl Reading {
             let open = reader.list_runs(&query).unwrap().runs;
             open.iter().for_each(|run| self.check_summary(run, &before));
             assert!(open.iter().all(|run| run.status == RunStatus::InProgress));
-            runs += listed + (page.runs.len() + open.len()) as u64;
+            runs += listed + page.runs.len() + open.len();
             lists += 3;
             if is_over {
                 break;
@@ -301,24 +301,11 @@ impl Reading {
         assert!(found.recovery_report().is_clean(), "{}", found.recovery_report());
         let report = found.verify().unwrap();
         assert!(report.is_clean(), "{:?}", report.problems);
-        let (mut seen, mut records) = (HashMap::new(), 0);
-        for run in found.runs(&RunQuery::new()) {
-            let run = run.unwrap();
-            self.check_summary(&run, before);
-            let key = RunKey::from_run(run.run.as_str());
+        let mut records = 0;
+        for run in self.check_list(&found, before, None) {
             // A copy is compared in parts, each time another one.
-            if key.lane % 4 == number % 4 {
-                records += self.check_trace(&found, key, before).expect("it is listed");
-            }
-            assert!(seen.insert(key, ()).is_none(), "{key:?} is listed twice");
-        }
-        for lane in 0..LANES {
-            let newest = newest(lane, before.acknowledged).map_or(0, |newest| newest + 1);
-            for number in before.gone[lane as usize]..newest {
-                let run = RunKey { lane, number };
-                if !seen.contains_key(&run) {
-                    self.check_missing(run, before);
-                }
+            if run.lane % 4 == number % 4 {
+                records += self.check_trace(&found, run, before).expect("it is listed");
             }
         }
         records

@@ -1,67 +1,25 @@
 //! Readers of what a crash left, without a writer: they show what opening it would recover.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use runlog::{Corruption, Place, ReadLog, Reader, ReaderOptions, RecoveryReport, RunQuery};
-use runlog_sim::settings::{replayed, scale, seed};
-use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
+use runlog::{Corruption, Place, Reader, ReaderOptions, RecoveryReport};
+use runlog_sim::settings::scale;
+use runlog_sim::{CrashImages, SimDisk, SplitMix64};
 
-use super::life;
-use super::watch::environment;
+use crate::support::answers::{answers, first_difference};
+use crate::support::campaign::Campaign;
 use crate::support::cuts::Epoch;
-use crate::support::harm::Harm;
+use crate::support::fault::Loss;
+use crate::support::fault::damage::Harm;
+use crate::support::machine::Machine;
 use crate::support::model::SPACE;
+use crate::support::stories::tell_any;
 
 /// Few enough for a plain `cargo test`, and those of CI.
 const IMAGES: [u64; 2] = [400, 600];
 const SEED: u64 = 2026;
 /// Of so many images one is damaged besides.
 const HARMED: u64 = 5;
-
-/// All that a store answers, as text.
-fn all_of(log: &impl ReadLog) -> Vec<String> {
-    let mut all = Vec::new();
-    let page = log.list_runs(&RunQuery::new().limit(100_000));
-    let runs = page.as_ref().map(|page| page.runs.clone()).unwrap_or_default();
-    all.push(format!("{page:?}"));
-    for run in &runs {
-        all.push(format!("{:?}: {:?}", run.run, log.run(run)));
-        all.push(format!("{:?} {:?}", log.metadata(run), log.outcome(run)));
-        let items = match log.trace(run) {
-            Ok(trace) => trace.map(|item| {
-                short(&item.map(|record| {
-                    (record.seq(), record.lsn(), record.timestamp(), record.payload().to_vec())
-                }))
-            }),
-            Err(error) => {
-                all.push(format!("{error:?}"));
-                continue;
-            }
-        };
-        all.extend(items);
-    }
-    all.push(format!("{:?}", log.agents(None, 1000)));
-    all.push(format!("{:?}", log.held_runs()));
-    all.push(format!("{:?}", log.receipts(10_000)));
-    let page = log.list_documents(SPACE, "", None, 1000);
-    all.push(format!("{page:?}"));
-    for document in page.map(|page| page.documents).unwrap_or_default() {
-        let found = log
-            .document(SPACE, &document.key)
-            .map(|found| found.map(|found| (found.version(), found.payload().to_vec())));
-        all.push(short(&found));
-        all.push(format!("{:?}", log.document_version(SPACE, &document.key)));
-    }
-    all
-}
-
-/// The beginning of a value, and a check of all of it.
-fn short(value: &impl Debug) -> String {
-    let text = format!("{value:?}");
-    let check = crc32fast::hash(text.as_bytes());
-    format!("{} {check:08x}", text.chars().take(120).collect::<String>())
-}
 
 /// What both must report alike. A reader reads all directories at once, and may tell more damage.
 fn compare_reports(found: &RecoveryReport, recovered: &RecoveryReport) -> Result<(), String> {
@@ -77,10 +35,9 @@ fn compare_reports(found: &RecoveryReport, recovered: &RecoveryReport) -> Result
     Ok(())
 }
 
-fn compare(epoch: &Epoch, image: Vec<u8>, boot: u64) -> Result<(), String> {
-    let mut machine = epoch.machine.clone();
-    (machine.boot, machine.background) = (machine.boot + boot, None);
-    let options = ReaderOptions::new().environment(environment(&machine));
+fn compare(epoch: &Epoch, image: Vec<u8>) -> Result<(), String> {
+    let machine = Machine { background: None, ..epoch.machine.clone() };
+    let options = ReaderOptions::new().environment(machine.environment());
     let disk = SimDisk::untracked(image.clone());
     let reader: Result<Reader, _> = options.open_storage(Arc::new(disk.clone()));
     let copy = SimDisk::untracked(image.clone());
@@ -92,15 +49,9 @@ fn compare(epoch: &Epoch, image: Vec<u8>, boot: u64) -> Result<(), String> {
         (one, other) => return Err(format!("{:?}, and {:?}", one.err(), other.err())),
     };
     compare_reports(&reader.recovery_report(), log.recovery_report())?;
-    let (mine, expected) = (all_of(&reader), all_of(&log));
-    if let Some((mine, expected)) = mine.iter().zip(&expected).find(|(one, other)| one != other) {
-        return Err(format!(
-            "{}\nthe reader answers\n{mine}\nand not\n{expected}",
-            log.recovery_report()
-        ));
-    }
-    if mine.len() != expected.len() {
-        return Err(format!("{} answers, not {}", mine.len(), expected.len()));
+    let (mine, expected) = (answers(&reader, SPACE), answers(&log, SPACE));
+    if let Some(difference) = first_difference(&mine, &expected) {
+        return Err(format!("{}\nthe reader answers {difference}", log.recovery_report()));
     }
     let verified = reader.verify().map_err(|error| format!("verify: {error}"))?;
     let after = log.verify().map_err(|error| format!("verify of the opened: {error}"))?;
@@ -121,48 +72,37 @@ fn compare(epoch: &Epoch, image: Vec<u8>, boot: u64) -> Result<(), String> {
 
 #[test]
 fn what_a_crash_left_reads_as_opening_it_would_recover_it() {
-    let (seed, images_wanted) = (seed(SEED), scale(IMAGES[0], IMAGES[1]));
-    let mut random = SplitMix64::new(seed ^ 0x696d_6167_6573);
-    let (mut looked, mut harmed, first) = (0, 0, replayed().unwrap_or_default());
-    for story in first.. {
-        for (number, epoch) in life(seed, story).iter().enumerate() {
-            let mut images = CrashImages::new(&epoch.recording);
-            let mut at = epoch.first;
-            while at <= epoch.recording.ops.len() && looked < images_wanted {
-                images.seek(at);
-                let mut image = Vec::new();
-                let boot = random.below(2);
-                let way = match boot {
-                    0 => {
-                        let _ = images.killed_within_into(&mut random, &mut image);
-                        "killed".to_owned()
+    let campaign = Campaign::new("looks::images", SEED);
+    let (seed, images_wanted) = (campaign.seed, scale(IMAGES[0], IMAGES[1]));
+    campaign.run(
+        |_, counts| counts.of("images") >= images_wanted,
+        &["images", "harmed"],
+        |story, counts| {
+            let mut random = SplitMix64::for_case(seed ^ 0x696d_6167_6573, story);
+            for (number, epoch) in tell_any(seed, story).1.iter().enumerate() {
+                let mut images = CrashImages::new(&epoch.recording);
+                let mut at = epoch.first;
+                // Some of each of the first stories.
+                while at <= epoch.recording.ops.len()
+                    && counts.of("images") < images_wanted.div_ceil(8)
+                {
+                    images.seek(at);
+                    let (loss, mut image) = (Loss::choose(&mut random), Vec::new());
+                    let _ = loss.image_into(&mut images, &epoch.model, &mut random, &mut image);
+                    let harm = Harm::ALL[random.index(Harm::ALL.len())];
+                    let harm = (random.below(HARMED) == 0).then_some(harm);
+                    if let Some(harm) = harm {
+                        harm.on_image(&mut image, &mut random);
+                        counts.one("harmed");
                     }
-                    _ => {
-                        let survivors = Survivors::ALL[random.index(Survivors::ALL.len())];
-                        images.image_into(survivors, random.next_u64(), &mut image);
-                        format!("{survivors:?}")
-                    }
-                };
-                let mut harm = None;
-                if random.below(HARMED) == 0 {
-                    let one = Harm::ALL[random.index(Harm::ALL.len())];
-                    one.on_image(&mut image, &mut random);
-                    (harm, harmed) = (Some(one), harmed + 1);
+                    compare(epoch, image).map_err(|error| {
+                        format!("epoch {number}, at {at}, {loss:?}, {harm:?}: {error}")
+                    })?;
+                    counts.one("images");
+                    at += 1 + random.index(60);
                 }
-                if let Err(error) = compare(epoch, image, boot) {
-                    panic!(
-                        "RUNLOG_SEED={seed} RUNLOG_REPLAY={story}, {number}: at {at}, \
-                         {way}, {harm:?}: {error}"
-                    );
-                }
-                looked += 1;
-                at += 1 + random.index(60);
             }
-        }
-        if looked >= images_wanted {
-            break;
-        }
-    }
-    println!("{looked} images, {harmed} of them damaged");
-    assert!(harmed > 0, "some were damaged");
+            Ok(())
+        },
+    );
 }

@@ -1,14 +1,14 @@
 //! Readers of one life of a writer.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::{Error, Reader, ReaderOptions, RunQuery, RunStatus, Seq, Trace};
 use runlog_sim::{CrashImages, SimDisk, SplitMix64, Survivors};
 
-use crate::support::cuts::Epoch;
+use crate::support::campaign::{Counts, caught};
+use crate::support::cuts::{Epoch, check_whole};
+use crate::support::fault::some_survivors;
 use crate::support::machine::Machine;
 use crate::support::model::{Change, Model, SPACE};
 use crate::support::scene::Scene;
@@ -23,43 +23,6 @@ const REPLACED: [u64; READERS] = [4, 4, 8, 16, 64];
 const WHOLE: u64 = 24;
 /// How far the writer goes during a look, at most: rarely far, so that a life has many looks.
 const FAR: [usize; 8] = [3, 3, 3, 12, 12, 40, 40, 500];
-
-/// What was looked at.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) looks: u64,
-    pub(super) opened: u64,
-    pub(super) refreshed: u64,
-    pub(super) whole: u64,
-    /// Answers that a run is not there.
-    pub(super) gone: u64,
-    /// Traces that a deletion ended.
-    pub(super) ended: u64,
-    /// Looks at half an operation.
-    pub(super) torn: u64,
-    /// Reads during which the writer went on.
-    pub(super) met: u64,
-    /// Questions that were overtaken too often.
-    pub(super) overtaken: u64,
-    pub(super) cuts: u64,
-    pub(super) copies: u64,
-}
-
-impl Tally {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.looks += other.looks;
-        self.opened += other.opened;
-        self.refreshed += other.refreshed;
-        self.whole += other.whole;
-        self.gone += other.gone;
-        self.ended += other.ended;
-        self.torn += other.torn;
-        self.met += other.met;
-        self.overtaken += other.overtaken;
-        self.cuts += other.cuts;
-        self.copies += other.copies;
-    }
-}
 
 /// A reader, and what it must show at least.
 struct Watcher {
@@ -90,15 +53,7 @@ struct Watch<'a> {
     machine: &'a Machine,
     scene: Arc<Scene>,
     random: SplitMix64,
-    tally: &'a mut Tally,
-}
-
-/// The environment of readers on this machine.
-pub(crate) fn environment(machine: &Machine) -> Environment {
-    let mut boot = [0xb0; 16];
-    boot[..8].copy_from_slice(&machine.boot.to_le_bytes());
-    let clock = Arc::new(machine.clock.clone());
-    Environment::system().clock(clock)
+    counts: &'a mut Counts,
 }
 
 /// Looks at each operation of an epoch.
@@ -106,31 +61,26 @@ pub(super) fn watch(
     epoch: &Epoch,
     random: SplitMix64,
     hunts: bool,
-    tally: &mut Tally,
+    counts: &mut Counts,
 ) -> Result<(), String> {
     let recording = Arc::new(epoch.recording.clone());
     let mut random = random;
     let scene = Scene::new(Arc::clone(&recording), epoch.first, random.next_u64());
     let (model, machine, last) = (&epoch.model, &epoch.machine, recording.ops.len());
     let mut images = CrashImages::new(&epoch.recording);
-    let mut watch = Watch { hunts, model, machine, scene, random, tally };
+    let mut watch = Watch { hunts, model, machine, scene, random, counts };
     let mut watchers: Vec<Watcher> = Vec::new();
     loop {
         let at = watch.scene.at().0;
-        let looked = catch_unwind(AssertUnwindSafe(|| watch.look(&mut watchers, &mut images)));
-        let looked = looked.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            Err(format!("panic: {}", text.unwrap_or_default()))
-        });
-        looked
+        caught(|| watch.look(&mut watchers, &mut images))
             .map_err(|error| format!("at {at} of {last}, now {:?}: {error}", watch.scene.at()))?;
         if watch.scene.at().0 >= last {
             break;
         }
         watch.scene.play_to(watch.scene.at().0 + 1);
     }
-    watch.tally.met += watch.scene.met();
+    let met = watch.scene.met();
+    watch.counts.add("met", met);
     Ok(())
 }
 
@@ -152,17 +102,17 @@ impl Watch<'_> {
             .map_bytes([0, 400, 64 << 20][self.random.index(3)])
             .lookup_cache(self.random.index(40))
             .shared_bytes([0, 1 << 20][self.random.index(2)])
-            .environment(environment(self.machine));
+            .environment(self.machine.environment());
         let scene: Arc<Scene> = Arc::clone(&self.scene);
         match options.open_storage(scene) {
             Ok(reader) => {
-                self.tally.opened += 1;
+                self.counts.one("opened");
                 self.check_report(&reader)?;
                 let least = if durable_only { 0 } else { kept };
                 Ok(Some(Watcher { reader, durable_only, least, held: None }))
             }
             Err(Error::Overtaken { .. }) => {
-                self.tally.overtaken += 1;
+                self.counts.one("overtaken");
                 Ok(None)
             }
             Err(error) => Err(format!("open: {error}")),
@@ -182,7 +132,7 @@ impl Watch<'_> {
         watchers: &mut Vec<Watcher>,
         images: &mut CrashImages<'_>,
     ) -> Result<(), String> {
-        self.tally.looks += 1;
+        self.counts.one("looks");
         let at = self.scene.at().0;
         let moves = self.hunts || self.random.coin();
         let pace = if moves { [1, 2, 6, 30][self.random.index(4)] } else { 0 };
@@ -190,7 +140,7 @@ impl Watch<'_> {
         self.scene.set_pace(pace, at + self.random.index(far));
         if self.random.below(3) == 0 {
             self.scene.tear();
-            self.tally.torn += u64::from(self.scene.at().1);
+            self.counts.add("torn", u64::from(self.scene.at().1));
         }
         let mut place = self.random.index(READERS);
         if place >= watchers.len() || self.random.below(REPLACED[place]) == 0 {
@@ -225,7 +175,7 @@ impl Watch<'_> {
         let kept = self.bounds().0;
         match watcher.reader.refresh() {
             Ok(_) => {
-                self.tally.refreshed += 1;
+                self.counts.one("refreshed");
                 self.check_report(&watcher.reader)?;
                 if !watcher.durable_only {
                     watcher.least = watcher.least.max(kept);
@@ -233,7 +183,7 @@ impl Watch<'_> {
                 Ok(true)
             }
             Err(Error::Overtaken { .. }) => {
-                self.tally.overtaken += 1;
+                self.counts.one("overtaken");
                 Ok(false)
             }
             Err(error) => Err(format!("refresh: {error}")),
@@ -250,7 +200,7 @@ impl Watch<'_> {
         if !self.refresh(watcher)? {
             return Err("overtaken by a writer that waits".to_owned());
         }
-        self.tally.whole += 1;
+        self.counts.one("whole");
         let fail = |error| format!("everything, durable only {}: {error}", watcher.durable_only);
         let found = self.model.check(&watcher.reader, watcher.least, self.begun()).map_err(fail)?;
         watcher.least = watcher.least.max(found.prefix);
@@ -265,12 +215,11 @@ impl Watch<'_> {
         }
         // No power cut takes any of that.
         images.seek(self.scene.at().0);
-        let ways = [Survivors::Nothing, Survivors::ALL[self.random.index(Survivors::ALL.len())]];
+        let ways = [Survivors::Nothing, some_survivors(&mut self.random)];
         for survivors in ways {
-            self.tally.cuts += 1;
+            self.counts.one("cuts");
             let image = images.image(survivors, self.random.next_u64());
-            let mut machine = self.machine.clone();
-            (machine.boot, machine.background) = (machine.boot + 1, None);
+            let machine = Machine { background: None, ..self.machine.clone() };
             let log = machine
                 .options()
                 .open_storage(Arc::new(SimDisk::untracked(image)))
@@ -278,6 +227,7 @@ impl Watch<'_> {
             let most = self.model.events.len();
             let left = self.model.check(&log, found.prefix, most);
             left.map_err(|error| format!("shown as durable, and {survivors:?} took it: {error}"))?;
+            check_whole(&log).map_err(|error| format!("after {survivors:?}: {error}"))?;
         }
         Ok(())
     }
@@ -290,14 +240,14 @@ impl Watch<'_> {
             Ok(report) if report.damaged.is_empty() || self.scene.at().1 => {}
             Ok(report) => return Err(format!("a copy: {report:?}")),
             Err(Error::Overtaken { .. }) => {
-                self.tally.overtaken += 1;
+                self.counts.one("overtaken");
                 return Ok(());
             }
             Err(error) => return Err(format!("a copy: {error}")),
         }
-        self.tally.copies += 1;
+        self.counts.one("copies");
         let least = if watcher.durable_only { 0 } else { kept };
-        let options = ReaderOptions::new().environment(environment(self.machine));
+        let options = ReaderOptions::new().environment(self.machine.environment());
         let copied = options.open_storage(copy).map_err(|error| format!("of a copy: {error}"))?;
         self.check_report(&copied)?;
         let found = self.model.check(&copied, watcher.least.max(least), self.begun());
@@ -356,7 +306,7 @@ impl Watch<'_> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(Error::RunNotFound { .. } | Error::Evicted { .. }) => {
-                self.tally.gone += 1;
+                self.counts.one("gone");
                 Ok(None)
             }
             Err(error) => Err(error.to_string()),
@@ -423,7 +373,7 @@ impl Watch<'_> {
                     let gone = self
                         .model
                         .moment(held.least..=begun, |now, _| now.records(held.run).is_none());
-                    self.tally.ended += 1;
+                    self.counts.one("ended");
                     if held.trace.next().is_some() {
                         return Err("a record behind the end".to_owned());
                     }

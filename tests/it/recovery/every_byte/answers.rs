@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use runlog::{Error, ReadLog, RunQuery, RunSummary, SalvageReport};
 
+use super::Fault;
 use super::store::{SPACE, Store};
 
 /// The answers to all questions, as text.
@@ -97,15 +98,34 @@ impl Found {
         }
     }
 
+    /// The state of which each answer is, unless it is an error that names the place of the fault.
+    pub(super) fn state<'s>(&self, store: &'s Store, fault: &Fault) -> Result<&'s State, String> {
+        let judged: Vec<_> =
+            store.states.iter().map(|state| is_right(self, state, fault)).collect();
+        let which = judged.iter().position(Result::is_ok);
+        which.map(|which| &store.states[which]).ok_or(format!("as of no moment: {judged:#?}"))
+    }
+
+    /// Each record is one that the store had.
+    pub(super) fn has_only_records_of(&self, store: &Store) -> Result<(), String> {
+        for (question, answer) in &self.answers {
+            let is_known = || store.states.iter().any(|state| state.get(question) == Some(answer));
+            if matches!(question, Question::Record(..)) && !is_known() {
+                return Err(format!("{question:?} is {}", shortened(answer)));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }
 }
 
-/// Whether each answer is that of this state, or an error that names a place.
-pub(super) fn is_right(found: &Found, state: &State) -> Result<(), String> {
+/// Whether each answer is that of this state, or an error that names the place of the fault.
+pub(super) fn is_right(found: &Found, state: &State, fault: &Fault) -> Result<(), String> {
     for (question, error) in &found.errors {
-        if !matches!(error, Error::Corrupt(_)) {
+        if !fault.is_named_by(error) {
             return Err(format!("{question:?}: {error}"));
         }
     }

@@ -145,6 +145,13 @@ pub(super) fn name_of(parts: &[Part], at: &Range<usize>) -> String {
     format!("{place} {:?} {half}", frame.kind)
 }
 
+/// Whether it lies in a segment.
+pub(super) fn has_segment(parts: &[Part], at: &Range<usize>) -> bool {
+    let extent = |at: usize| (at - EXTENTS_AT as usize) / EXTENT;
+    at.start >= EXTENTS_AT as usize
+        && parts.iter().any(|part| extent(part.range.start) == extent(at.start))
+}
+
 /// Whether opening may refuse a file that is damaged there.
 pub(super) fn may_refuse(parts: &[Part], at: &Range<usize>) -> bool {
     let all: Vec<&Part> = hit(parts, at).collect();

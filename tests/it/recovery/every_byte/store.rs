@@ -112,7 +112,7 @@ impl Building {
 pub(super) fn everything() -> Store {
     let disk = SimDisk::untracked(Vec::new());
     let gate = Gate::new(&disk);
-    let log = options().create_storage(Arc::new(gate.clone())).unwrap();
+    let log = options().create_storage(gate.storage()).unwrap();
     let (image, states, ever) = (Vec::new(), Vec::new(), BTreeMap::new());
     // Each state answers for what only a later one has.
     let (runs, keys) = (vec!["young".to_owned()], vec!["unsynced".to_owned()]);
