@@ -9,8 +9,6 @@ use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::pages::Deleted;
 use crate::engine::values::{Allow, Metadata, Outcome};
 use crate::engine::write::batch::{Batch, Committed, Expected};
-#[cfg(doc)]
-use crate::engine::write::ticket::Ticket;
 use crate::engine::write::ticket::{Appended, Pending};
 #[cfg(doc)]
 use crate::error::Error;
