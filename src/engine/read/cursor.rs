@@ -42,6 +42,8 @@ pub(crate) struct Walk {
     ahead: Option<Box<Ahead>>,
     /// The segment of the last record that the caller keeps.
     source: Option<Arc<Source>>,
+    /// The number of frames read through a view, which is counted at the end.
+    pub(crate) looks: u64,
 }
 
 impl Walk {
@@ -138,6 +140,7 @@ impl Walk {
             return block.record(&part.segment, rank).map_err(|error| opened.named(error, None));
         }
         let checked = part.offset(spot.index).and_then(|offset| self.check_record(listed, offset));
+        self.looks += u64::from(part.segment.is_mapped());
         match checked {
             Ok(frame) if frame.header.kind == FrameKind::Block => {
                 let block = self.block.get_or_insert_default().open(part, spot, frame);
@@ -182,6 +185,7 @@ impl Walk {
         }
         self.expected = Some(Seq(header.seq.0.checked_add(1)?));
         self.front.index = index + 1;
+        self.looks += 1;
         foresee(part, index + 1 + AHEAD);
         Some((header, stored))
     }

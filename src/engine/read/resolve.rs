@@ -119,5 +119,7 @@ pub(crate) fn stored_in(catalog: &Catalog, run_no: RunNo) -> Result<Vec<SegmentI
 /// The frame at an offset of a segment, checked, with its payload to keep.
 pub(crate) fn frame_in(segment: &Arc<Segment>, offset: u32) -> Result<(FrameHeader, Payload)> {
     let frame = segment.check_frame(offset, |_, error| error)?;
-    Ok((frame.header, Source::new(segment).keep(frame)))
+    let (header, payload) = (frame.header, Source::new(segment).keep(frame));
+    segment.count_mapped(u64::from(payload.is_view()));
+    Ok((header, payload))
 }

@@ -335,6 +335,14 @@ impl DoubleEndedIterator for Trace {
     }
 }
 
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if let (Some(part), 1..) = (self.opened.parts.first(), self.walk.looks) {
+            part.segment.count_mapped(self.walk.looks);
+        }
+    }
+}
+
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace")

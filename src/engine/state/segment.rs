@@ -281,7 +281,8 @@ impl Segment {
     }
 
     /// Checks the header and payload of the frame at `offset`. `named` adds the facts of the header
-    /// to an error about the payload. With a view this reads the bytes once.
+    /// to an error about the payload. With a view this reads the bytes once and does not count it:
+    /// the caller counts several looks at once ([`Segment::count_mapped`]).
     #[allow(clippy::inline_always, reason = "moving headers costs more than checking them")]
     #[inline(always)]
     pub(crate) fn check_frame(
@@ -366,6 +367,7 @@ impl Segment {
         if let Some(bytes) = self.mapped()
             && let Some(part) = bytes.get(offset as usize..offset as usize + len)
         {
+            self.count_mapped(1);
             return Ok(Cow::Borrowed(part));
         }
         let mut bytes = vec![0; len];
@@ -376,6 +378,11 @@ impl Segment {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Counts this many looks at frames through the view.
+    pub(crate) fn count_mapped(&self, looks: u64) {
+        self.disk.count_mapped(looks);
     }
 
     /// A view of the extent, if all of it lies within the file; of a sealed segment up to the end
@@ -391,6 +398,11 @@ impl Segment {
         if let Some(bytes) = self.region.get().and_then(|region| region.get(offset as usize..)) {
             prefetch(bytes);
         }
+    }
+
+    /// Whether there is a view.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.region.get().is_some()
     }
 
     #[cold]

@@ -21,7 +21,7 @@ use self::pieces::{Piece, Pieces};
 use crate::engine::storage::{Region, Storage, TailWindow, ZEROS, fork};
 use crate::error::{Error, IoAction, Result};
 
-/// How many calls the storage got since the store was opened. Reads through a map are no calls.
+/// How many calls the storage got since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -30,6 +30,8 @@ pub struct IoCounters {
     pub reads: u64,
     /// Bytes read by system call.
     pub bytes_read: u64,
+    /// Frames and directories read through a map. A trace adds its count when it is dropped.
+    pub mapped_reads: u64,
     /// Writes.
     pub writes: u64,
     /// Bytes written.
@@ -56,7 +58,7 @@ macro_rules! counters {
     };
 }
 
-counters!(reads, bytes_read, writes, bytes_written, stores, syncs);
+counters!(reads, bytes_read, mapped_reads, writes, bytes_written, stores, syncs);
 
 /// The storage with errors and counters. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -192,6 +194,11 @@ impl Disk {
             return Ok(None);
         }
         told(IoAction::Read { offset }, self.storage.map(offset, len))
+    }
+
+    /// Counts reads through a map.
+    pub(crate) fn count_mapped(&self, looks: u64) {
+        self.shared.counters.mapped_reads.fetch_add(looks, Ordering::Relaxed);
     }
 
     /// Writes data that must not be lost: a failure poisons the store.

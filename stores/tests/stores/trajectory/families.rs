@@ -375,7 +375,10 @@ fn threads_that_record_parents_and_children_at_once_lose_and_mix_nothing() {
 /// What finding out how a mother ended reads when the store was just opened, and whether her last
 /// record is known as a repetition.
 fn looks_at_the_end(store: &Store, last: &TrajectoryRecord) -> u64 {
-    let looks = |log: &TrajectoryLog| log.store().stats().unwrap().io.reads;
+    let looks = |log: &TrajectoryLog| {
+        let io = log.store().stats().unwrap().io;
+        io.reads + io.mapped_reads
+    };
     let before = looks(&store.log);
     store.log.settle_ends().unwrap();
     let recorded = store.log.record(last).unwrap();
