@@ -10,7 +10,7 @@ use std::sync::Arc;
 use runlog::env::Step;
 use runlog::{
     Allow, Batch, Durability, Error, Expected, NewRecord, Outcome, Retention, Rule, RunQuery,
-    RunRef, Stats, Trace, Version,
+    RunRef, Trace, Version,
 };
 
 use super::fault::FaultPlan;
@@ -236,9 +236,9 @@ impl World {
 
     /// What was erased beside a reader is gone once the reader is.
     pub(super) fn look_for_erased(&self) {
-        let stats = self.log().stats();
-        let is_due = |stats: &Stats| stats.retired_extents == 0 && stats.space_failure.is_none();
-        if self.left.is_empty() || !stats.is_ok_and(|stats| is_due(&stats)) {
+        let is_done = self.log().stats().is_ok_and(|stats| stats.retired_extents == 0);
+        // Freed extents keep their bytes while a step that fails is to give them back.
+        if self.left.is_empty() || !is_done || !self.log().health().failures.is_empty() {
             return;
         }
         let image = self.disk.image();
