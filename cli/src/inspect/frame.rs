@@ -93,7 +93,6 @@ pub(super) fn kind_of(kind: FrameKind) -> &'static str {
         FrameKind::Commit => "commit",
         FrameKind::Evict => "evict",
         FrameKind::Seal => "seal",
-        FrameKind::Origin => "origin",
         FrameKind::Hold => "hold",
         FrameKind::Block => "block",
     }
