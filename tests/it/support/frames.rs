@@ -44,8 +44,18 @@ pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
     found
 }
 
-/// All frames of the log in a file, and their kinds.
+/// All frames of a file.
+pub(crate) fn all_frames(image: &[u8]) -> Vec<Frame> {
+    let segments = (0..).map(|number| frames_in(image, number));
+    segments.take_while(|found| !found.is_empty()).flatten().collect()
+}
+
+/// All frames of one kind.
+pub(crate) fn of_kind(image: &[u8], kind: FrameKind) -> Vec<Frame> {
+    all_frames(image).into_iter().filter(|(_, header)| header.kind == kind).collect()
+}
+
+/// All frames of a file, and their kinds.
 pub(crate) fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
-    let all = (0..).map(|number| frames_in(image, number)).take_while(|found| !found.is_empty());
-    all.flatten().map(|(range, header)| (range, header.kind)).collect()
+    all_frames(image).into_iter().map(|(range, header)| (range, header.kind)).collect()
 }
