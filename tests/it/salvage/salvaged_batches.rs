@@ -216,3 +216,28 @@ fn a_durable_document_whose_record_is_lost_is_named_as_missing() {
         assert!(report.missing.iter().any(is_named), "{report:?}");
     }
 }
+
+/// A loss of power left the deletion of the old version and the COMMIT.
+#[test]
+fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
+    let (record, chunk) = ((FrameKind::Record, 2000), (FrameKind::Chunk, 20_000));
+    // It begins in the segment in front.
+    let rolled = (FrameKind::Chunk, 100_000);
+    let parts = [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024), (rolled, 0)];
+    for ((kind, len), from) in parts {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = unindexed().create_storage(storage.clone()).unwrap();
+        put(&log, "key", b"durable");
+        log.sync().unwrap();
+        put(&log, "key", &vec![7; len]);
+        let mut image = storage.to_bytes();
+        let frames = frames_in(&image, usize::from(len > EXTENT));
+        assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
+        let mut torn = frames.iter().filter(|frame| frame.1.kind == kind);
+        let torn = torn.next_back().unwrap().0.clone();
+        image[torn.start + from..torn.end].fill(0);
+        let (report, found) = salvaged(&image, "key");
+        assert_eq!(found.unwrap(), b"durable", "{kind:?}, {from}");
+        assert!(!report.is_complete(), "{report:?}");
+    }
+}
