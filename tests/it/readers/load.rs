@@ -18,7 +18,6 @@
 mod reading;
 mod script;
 
-use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
@@ -54,94 +53,32 @@ fn started() {
     reading::run(Path::new(folder), kind.parse().unwrap(), pause);
 }
 
-/// How long appends took.
-struct Times {
-    /// By the number of binary digits of the nanoseconds, each in 32 parts.
-    counts: Vec<u64>,
-    most: u64,
-}
+/// How long appends took, in nanoseconds.
+#[derive(Default)]
+struct Times(Vec<u64>);
 
 impl Times {
-    fn new() -> Self {
-        Self { counts: vec![0; 64 * 32], most: 0 }
+    /// The time within which so many of a thousand appends are done, in microseconds.
+    fn percentile(&mut self, of_a_thousand: usize) -> f64 {
+        self.0.sort_unstable();
+        let place = self.0.len() * of_a_thousand / 1000;
+        self.0.get(place.min(self.0.len() - 1)).map_or(0.0, |nanos| *nanos as f64 / 1000.0)
     }
 
-    fn note(&mut self, time: Duration) {
-        let nanos = (time.as_nanos() as u64).max(32);
-        let digits = u64::from(nanos.ilog2());
-        self.counts[(digits * 32 + (nanos >> (digits - 5)) % 32) as usize] += 1;
-        self.most = self.most.max(nanos);
-    }
-
-    /// The time within which so many of a million appends are done.
-    fn percentile(&self, of_a_million: u64) -> f64 {
-        let total: u64 = self.counts.iter().sum();
-        let mut left = total * of_a_million / 1_000_000;
-        for (place, count) in (0_u64..).zip(&self.counts) {
-            if left < *count {
-                return ((32 + place % 32 + 1) << (place / 32)) as f64 / 32.0;
-            }
-            left -= count;
-        }
-        self.most as f64
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(&other.counts).for_each(|(one, other)| *one += other);
-        self.most = self.most.max(other.most);
-    }
-}
-
-impl fmt::Display for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [half, most, nearly] =
-            [500_000, 990_000, 999_000].map(|part| self.percentile(part) / 1000.0);
-        let longest = self.most as f64 / 1e6;
-        write!(
-            f,
-            "p50 {half:.1} us, p99 {most:.1} us, p99.9 {nearly:.1} us, longest {longest:.1} ms"
-        )
+    fn print(&mut self, what: &str) {
+        let [half, most, nearly, all] = [500, 990, 999, 1000].map(|part| self.percentile(part));
+        println!("{what}: p50 {half:.1} us, p99 {most:.1}, p99.9 {nearly:.1}, longest {all:.1}");
     }
 }
 
 /// What the writer did for a while.
+#[derive(Default)]
 struct Work {
-    /// How long each call took.
+    /// How long each call took, and how long after it was due it was done.
     calls: Times,
-    /// How long after it was due each call was done.
     done: Times,
     records: u64,
     elapsed: Duration,
-    waited_for_processor: Duration,
-}
-
-impl Work {
-    fn add(&mut self, other: &Self) {
-        self.calls.add(&other.calls);
-        self.done.add(&other.done);
-        self.elapsed += other.elapsed;
-        self.waited_for_processor += other.waited_for_processor;
-    }
-}
-
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waited = self.waited_for_processor.as_secs_f64() / self.elapsed.as_secs_f64();
-        write!(
-            f,
-            "calls: {}\n    since due: {}\n    waited for a processor {:.2} % of the time",
-            self.calls,
-            self.done,
-            waited * 100.0
-        )
-    }
-}
-
-/// How long this thread could run and had no processor.
-fn waited_for_processor() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 /// The thread that appends.
@@ -187,8 +124,7 @@ impl Writer<'_> {
 
     /// Appends at the rate for so long.
     fn work(&mut self, rate: u64, time: Duration) -> Work {
-        let (mut calls, mut done) = (Times::new(), Times::new());
-        let (begun, waited, mut of_all) = (Instant::now(), waited_for_processor(), 0);
+        let (mut work, begun) = (Work::default(), Instant::now());
         let between = 1e9 * script::records_per_step() / rate as f64;
         for number in 0_u64.. {
             let due = Duration::from_millis((number as f64 * between / 1e6) as u64);
@@ -205,9 +141,9 @@ impl Writer<'_> {
             let records = self.step();
             if records > 0 {
                 let now = begun.elapsed();
-                calls.note(now - start);
-                done.note(now.saturating_sub(due));
-                of_all += records;
+                work.calls.0.push((now - start).as_nanos() as u64);
+                work.done.0.push(now.saturating_sub(due).as_nanos() as u64);
+                work.records += records;
             }
             self.next += 1;
             if self.next % TOGETHER == 0 {
@@ -215,8 +151,8 @@ impl Writer<'_> {
                 self.board.set(Told::Acknowledged, self.next);
             }
         }
-        let waited_for_processor = waited_for_processor() - waited;
-        Work { calls, done, records: of_all, elapsed: begun.elapsed(), waited_for_processor }
+        work.elapsed = begun.elapsed();
+        work
     }
 }
 
@@ -332,7 +268,7 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
     let pause = (seconds * 1000 / 4).clamp(300, 5_000);
     let busy = Duration::from_secs(seconds);
     let quiet = (busy / 4).min(LONGEST_QUIET);
-    let (without, with, said, evicted) = std::thread::scope(|scope| {
+    let (mut without, mut with, said, evicted) = std::thread::scope(|scope| {
         let (stop, over) = sync_channel::<()>(0);
         let (stop_sync, over_sync) = sync_channel::<()>(0);
         let (log, board, acknowledged) = (&log, &board, &acknowledged);
@@ -349,7 +285,8 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
         let evicted = retaining.join().unwrap();
         let said: Vec<_> = processes.into_iter().map(Process::end).collect();
         let later = writer.work(rate, quiet);
-        without.add(&later);
+        without.calls.0.extend(later.calls.0);
+        without.done.0.extend(later.done.0);
         (without, with, said, evicted)
     });
     let achieved = with.records as f64 / with.elapsed.as_secs_f64();
@@ -369,14 +306,10 @@ fn four_processes_read_all_that_one_writer_acknowledges_and_do_not_hold_it_up() 
         stats.dead_bytes >> 20,
         (stats.free_extents * stats.extent_len) >> 20
     );
-    println!("without readers, {without}\nwith readers, {with}");
-    let ratio =
-        |with: &Times, without: &Times| with.percentile(990_000) / without.percentile(990_000);
-    println!(
-        "p99 with / without readers: of calls {:.2}, since due {:.2}",
-        ratio(&with.calls, &without.calls),
-        ratio(&with.done, &without.done)
-    );
+    without.calls.print("calls without readers");
+    with.calls.print("calls with readers");
+    without.done.print("since they were due, without readers");
+    with.done.print("since they were due, with readers");
     drop(writer);
     log.close().unwrap();
     let report = Reader::open(&store).unwrap().verify().unwrap();

@@ -170,7 +170,7 @@ impl<T: Fn(RunKey, Op)> Worker<'_, T> {
             ended.push(run);
             let key = self.random.below(9).to_string();
             self.log.docs().put("docs", &key, &NewRecord::new(run.run().as_bytes())).unwrap();
-            if ended.len() > KEPT {
+            while ended.len() > KEPT {
                 let gone = ended.swap_remove(self.random.index(ended.len()));
                 (self.tell)(gone, Op::Deleting);
                 self.log.delete_run(&*gone.run()).unwrap();
