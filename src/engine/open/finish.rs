@@ -27,7 +27,7 @@ const WORTH_MERGING: u64 = 8;
 pub(crate) fn finish(engine: &Engine, base: &Base, mut found: RecoveredLog) -> Result<()> {
     let log = &*engine.log;
     let mut state = log.state.lock();
-    let is_written = secure(log, base, &found)?;
+    let is_written = secure(log, &state, base, &found)?;
     let goes_on = found.ends_clean();
     state.retire_behind(log, &mut found.behind)?;
     let next = if goes_on { None } else { state.next_place(log, found.segments.last_mut())? };
@@ -40,18 +40,19 @@ pub(crate) fn finish(engine: &Engine, base: &Base, mut found: RecoveredLog) -> R
     state.record(log, next)?;
     let end = state.end_of_log();
     log.commit.begin(end);
-    begin_epoch(log, &mut state, end)
+    begin_epoch(log, &mut state, base, end)
 }
 
 /// Step 0. Before a record is added: the records that no superblock counts are durable, and a move
 /// of the manifest has come to its end. Before anything is retired: a superblock states the floor,
 /// unless a frame that counts does. A later recovery with a lower floor would take damage below
-/// this one for a torn end.
+/// this one for a torn end. Before any other superblock is written: one states the numbers that are
+/// left out, because two slots that check would let the next opening use them.
 ///
 /// A record that retires a segment behind the end of the log is durable before a SEAL frame lets
 /// the log go on there, and one that frees an extent before the extent gets a segment. Otherwise
 /// the records share the sync of step 2. Returns whether they were written.
-fn secure(log: &Log, base: &Base, found: &RecoveredLog) -> Result<bool> {
+fn secure(log: &Log, state: &LogState, base: &Base, found: &RecoveredLog) -> Result<bool> {
     let mut allocator = log.space.allocator.lock();
     let end = found.segments.last().map(|last| last.segment.id());
     let takes_extent = !found.ends_clean() && !found.behind.iter().any(|(_, is_blank)| *is_blank);
@@ -63,11 +64,18 @@ fn secure(log: &Log, base: &Base, found: &RecoveredLog) -> Result<bool> {
     let states_floor = found.floor > found.floor_of_kept.max(base.durable);
     let moves = base.is_ahead || allocator.manifest.is_distrusted();
     let retires = found.behind.iter().any(|(_, is_blank)| !is_blank);
-    if !(states_floor || moves || retires || base.last_batch.iter().any(must_precede)) {
+    let lacks_numbers = base.lacks_numbers();
+    let last_batch = &base.last_batch;
+    if !(states_floor || moves || retires || lacks_numbers || last_batch.iter().any(must_precede)) {
         return Ok(false);
     }
     allocator.write_again(&base.uncounted)?;
     allocator.sync()?;
+    if lacks_numbers {
+        allocator.write_superblock(|block| {
+            (block.next_run_no, block.next_lsn) = state.promised;
+        })?;
+    }
     if base.is_ahead {
         allocator.write_superblock(|_| ())?;
     }
@@ -82,7 +90,10 @@ fn secure(log: &Log, base: &Base, found: &RecoveredLog) -> Result<bool> {
 
 /// Step 4: writes a superblock with the durable end of the log and the promised numbers. Only
 /// afterwards extents become free.
-fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition) -> Result<()> {
+///
+/// If numbers were left out, both slots state it: either may be lost, and the other one must not
+/// lead to the same numbers again, or say that the file is a copy.
+fn begin_epoch(log: &Log, state: &mut LogState, base: &Base, end: LogPosition) -> Result<()> {
     let mut allocator = log.space.allocator.lock();
     state.promised = state.numbers_ahead();
     allocator.write_superblock(|block| {
@@ -91,6 +102,9 @@ fn begin_epoch(log: &Log, state: &mut LogState, end: LogPosition) -> Result<()> 
         block.next_segment = state.next_segment;
         (block.next_run_no, block.next_lsn) = state.promised;
     })?;
+    if base.lacks_numbers() {
+        allocator.write_superblock(|_| ())?;
+    }
     state.suspect_remains(log.extent_size);
     if !state.suspects.is_empty() {
         // Something was deleted, and the compaction that this began may have been broken off; or

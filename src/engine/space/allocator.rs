@@ -6,7 +6,7 @@ use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::storage::disk::Disk;
 use crate::error::Result;
 use crate::format::map::manifest::Change;
-use crate::format::map::superblock::{FLAG_COPY, Superblock};
+use crate::format::map::superblock::Superblock;
 use crate::format::{PAGE, SUPERBLOCK_AT};
 use crate::types::{Epoch, ExtentNo};
 
@@ -95,17 +95,15 @@ impl Allocator {
     }
 
     /// Writes the next superblock into the slot of the older one, and syncs it (O9). If the
-    /// manifest has moved, or a writer opens a copy, it also writes the other slot before anything
-    /// is added: either slot may be lost, and the remaining one names the current manifest, and
-    /// does not say that the file is a copy.
+    /// manifest has moved, it also writes the other slot before anything is added: either slot may
+    /// be lost, and the remaining one names the current manifest.
     pub(crate) fn write_superblock(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.sync()?;
         let mut next = self.superblock;
         change(&mut next);
         next.manifest = self.manifest.at();
         let has_moved = next.manifest.generation != self.superblock.manifest.generation;
-        let was_copy = self.superblock.flags & !next.flags & FLAG_COPY != 0;
-        for _ in 0..=u8::from(has_moved || was_copy) {
+        for _ in 0..=u8::from(has_moved) {
             next.epoch = Epoch(self.superblock.epoch.0.wrapping_add(1));
             let slot = next.epoch.0 % 2;
             self.disk.write(SUPERBLOCK_AT + slot * PAGE, &next.encode())?;

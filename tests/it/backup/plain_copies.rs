@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
-use runlog::{Damage, NewRecord, Options, ReaderOptions, RunLog};
+use runlog::{NewRecord, Options, ReaderOptions, RunLog};
 
 /// Where the extents begin: what is in front of them was copied first.
 const FRONT: usize = 64 << 10;
@@ -36,25 +36,6 @@ fn a_copy_with_an_old_front_is_refused_and_backup_is_named() {
     for refused in [reader, small().open_storage(copy).map(drop)] {
         let told = refused.unwrap_err().to_string();
         assert!(told.contains("manifest") && told.contains("`backup`"), "{told}");
-    }
-    log.close().unwrap();
-}
-
-/// The message is about copies, so it must not come where a crash is all that happened.
-#[test]
-fn a_store_that_was_killed_is_not_taken_for_a_copy() {
-    let storage = Arc::new(MemoryStorage::new());
-    let log = small().create_storage(storage.clone()).unwrap();
-    for runs in 0..12 {
-        fill(&log, 3 * runs..3 * runs + 3);
-        let killed = Arc::new(MemoryStorage::from_bytes(storage.to_bytes()));
-        let reader = ReaderOptions::new().open_storage(killed.clone()).unwrap();
-        let opened = small().open_storage(killed).unwrap();
-        for report in [&*reader.recovery_report(), opened.recovery_report()] {
-            let damage = report.damaged.iter().map(|found| found.damage);
-            assert!(damage.into_iter().all(|damage| damage != Damage::Outdated), "{report}");
-        }
-        opened.close().unwrap();
     }
     log.close().unwrap();
 }

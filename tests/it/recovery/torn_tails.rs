@@ -1,15 +1,18 @@
 //! Where the log ends after a crash, and what an opening refuses: one short store for each sentence
 //! of the rule (section 20 of FORMAT.md).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use runlog::env::Environment;
+use runlog::format::map::superblock::Superblock;
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, SUPERBLOCK_AT};
 use runlog::storage::Storage;
 use runlog::{
     Durability, Error, Metadata, NewRecord, Outcome, Place, ReaderOptions, RunLog, TailWriter,
 };
-use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
+use runlog_sim::{CrashImages, OpKind, SimDisk, SimEntropy, Survivors};
 
 use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
 use crate::support::tap::Tap;
@@ -198,7 +201,7 @@ fn a_failed_sync_of_an_opening_and_a_loss_of_power_leave_a_prefix() {
     for sync in 0..6 {
         for (seed, survivors) in (0..8).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
             let disk = SimDisk::from_image(image.clone());
-            disk.fail_nth(OpKind::Sync, sync, std::io::ErrorKind::Other);
+            disk.fail_nth(OpKind::Sync, sync, ErrorKind::Other);
             let failed = unindexed().open_storage(Arc::new(disk.clone())).is_err();
             disk.clear_faults();
             drop(unindexed().open_storage(Arc::new(disk.clone())).unwrap());
@@ -259,7 +262,7 @@ fn what_an_opening_found_is_durable_whenever_the_cache_drops_what_a_failed_sync_
         append(&log, 6);
         // Which sectors are dropped follows from the number of the operation.
         (0..sectors).for_each(|_| disk.sync().unwrap());
-        disk.fail_next(OpKind::Sync, std::io::ErrorKind::Other);
+        disk.fail_next(OpKind::Sync, ErrorKind::Other);
         assert!(log.sync().is_err());
         drop(log);
         let (calls, cache) = (AtomicU64::new(0), disk.clone());
@@ -383,4 +386,66 @@ fn numbers_are_left_out_if_one_superblock_is_lost() {
         let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
         assert!(next > given, "slot {slot}");
     }
+}
+
+/// Also if the random numbers of both openings are the same.
+#[test]
+fn an_opening_without_one_superblock_puts_the_numbers_it_leaves_out_into_both() {
+    let (disk, log) = create();
+    append(&log, 2);
+    log.close().unwrap();
+    let given = |image: &[u8]| {
+        let disk = SimDisk::from_image(without_newer_superblock(image));
+        let environment = Environment::system().entropy(Arc::new(SimEntropy::new(1)));
+        let options = unindexed().environment(environment);
+        let log = options.open_storage(Arc::new(disk.clone())).unwrap();
+        // A power cut leaves this, without the document.
+        let left = disk.image();
+        (left, log.docs().put("space", "key", &NewRecord::new(b"value")).unwrap())
+    };
+    let (left, first) = given(&disk.image());
+    let (_, second) = given(&left);
+    assert!(second > first);
+}
+
+/// A failed opening may leave two superblocks that check, so the next one leaves nothing out.
+#[test]
+fn an_opening_without_one_superblock_that_fails_does_not_promise_numbers_in_use() {
+    let options = || unindexed().tail_writer(TailWriter::Pwrite);
+    let disk = SimDisk::untracked(Vec::new());
+    let log = options().index(true).create_storage(Arc::new(disk.clone())).unwrap();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    fill(&log, 1);
+    log.checkpoint().unwrap();
+    assert!(log.stats().unwrap().index_extents > 0);
+    let disk = SimDisk::from_image(disk.image());
+    let log = options().index(true).open_storage(Arc::new(disk.clone())).unwrap();
+    // A power cut leaves this, without the document.
+    let left = without_newer_superblock(&disk.image());
+    let given = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
+    // The openings drop the index, and for that they move the manifest.
+    let mut failed = 0;
+    for sync in 0.. {
+        let disk = SimDisk::from_image(left.clone());
+        disk.fail_nth(OpKind::Sync, sync, ErrorKind::Other);
+        let is_open = options().open_storage(Arc::new(disk.clone())).is_ok();
+        disk.clear_faults();
+        let log = options().open_storage(Arc::new(disk.clone())).unwrap();
+        let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
+        assert!(next > given, "sync {sync}");
+        if is_open {
+            break;
+        }
+        failed += 1;
+    }
+    assert!(failed > 2, "{failed}");
+}
+
+fn without_newer_superblock(image: &[u8]) -> Vec<u8> {
+    let slots = [0, 1].map(|slot| usize::try_from(SUPERBLOCK_AT).unwrap() + slot * 4096);
+    let epoch = |at: &usize| Superblock::decode(&image[*at..at + 4096]).ok().map(|it| it.epoch);
+    let newer = slots.into_iter().max_by_key(epoch).unwrap();
+    let mut image = image.to_vec();
+    image[newer + 30] ^= 1;
+    image
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use runlog::env::Step;
-use runlog::{Allow, Batch, Durability, Error, Expected, NewRecord, Rule, Stats, Version};
+use runlog::{Allow, Batch, Durability, Error, Expected, NewRecord, Rule, Version};
 
 use super::fault::FaultPlan;
 use super::gate::Gate;
@@ -215,9 +215,9 @@ impl World {
 
     /// What was erased beside a reader is gone once the reader is.
     pub(super) fn look_for_erased(&self) {
-        let stats = self.log().stats();
-        let is_due = |stats: &Stats| stats.retired_extents == 0 && stats.space_failure.is_none();
-        if self.left.is_empty() || !stats.is_ok_and(|stats| is_due(&stats)) {
+        let is_done = self.log().stats().is_ok_and(|stats| stats.retired_extents == 0);
+        // Freed extents keep their bytes while a step that fails is to give them back.
+        if self.left.is_empty() || !is_done || !self.log().health().failures.is_empty() {
             return;
         }
         let image = self.disk.image();
