@@ -353,7 +353,11 @@ impl World {
         let mut orphans: Vec<usize> = (0..self.now.len())
             .filter(|run| self.now[*run].running && !self.now[*run].touched)
             .collect();
-        orphans.sort_by_key(|run| self.model.state(*run).number);
+        // They end in the order of lists, and are returned by their numbers.
+        orphans.sort_by_key(|run| {
+            let state = self.model.state(*run);
+            (state.created_at, state.number)
+        });
         let begin = self.begin();
         for run in &orphans {
             let change = Change::End { status: RunStatus::Interrupted, payload: Vec::new() };
@@ -364,6 +368,7 @@ impl World {
         let names = adopted.runs.iter();
         let names: Vec<_> =
             names.map(|(agent, run)| (agent.to_string(), run.to_string())).collect();
+        orphans.sort_by_key(|run| self.model.state(*run).number);
         let expected: Vec<_> = orphans.iter().map(|run| self.name(*run)).collect();
         assert_eq!(names, expected);
         for run in orphans {
