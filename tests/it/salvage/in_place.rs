@@ -1,5 +1,5 @@
-//! Salvage of files: to another one, and in the place of the damaged one, for daemons that must come
-//! back by themselves.
+//! Salvage of files: to another one, and in the place of the damaged one, for daemons that must
+//! come back by themselves.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
