@@ -6,7 +6,6 @@
 use libfuzzer_sys::fuzz_target;
 use runlog::format::frames::eviction::{decode_evictions, evicted_runs};
 use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
-use runlog::format::frames::origin::Origin;
 use runlog::format::frames::{block, frame};
 use runlog::format::layout::ExtentSize;
 use runlog::format::map::header::StaticHeader;
@@ -137,11 +136,6 @@ fn payloads(bytes: &[u8]) {
         assert!(out.len() <= 1 << 20);
     }
     block_payload(bytes);
-    if let Ok(origin) = Origin::decode(bytes) {
-        let mut again = Vec::new();
-        origin.encode(&mut again);
-        assert_eq!(again, bytes);
-    }
 }
 
 fn block_payload(bytes: &[u8]) {

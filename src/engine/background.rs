@@ -335,7 +335,7 @@ impl Engine {
         // Fails all callers that wait for a sync, and ends the followers.
         log.commit.fail();
         log.commit.followers.ring();
-        log.disk.release()
+        if log.setup.options.keeps_file { 0 } else { log.disk.release() }
     }
 }
 

@@ -1,9 +1,7 @@
 //! Compares the index with the directories it was built from (I4: rebuilt = incremental).
 //!
 //! First it looks up each run of the directories in every table. Then it walks each table that has
-//! more entries than that, and reports the unexpected ones. Last it compares the counts of agents
-//! with the list of runs by agent. Memory is bounded: differences are reported as they are found,
-//! and not collected.
+//! more entries than that. Last it compares the counts of agents with the list of runs by agent.
 
 use core::ops::Bound;
 
@@ -18,68 +16,39 @@ use super::tables::key;
 use super::tables::key::Table;
 use super::value;
 use crate::format::codec::Decoded;
-use crate::types::{AgentId, RunNo};
+use crate::types::RunNo;
 
-/// One difference between the index and the directories.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Difference {
-    /// The table.
-    pub(crate) table: Table,
-    /// The run or agent of the entry; `None` if the difference concerns the table as a whole.
-    pub(crate) subject: Option<Subject>,
-    /// How it differs.
-    pub(crate) kind: DifferenceKind,
-}
-
-/// The run or agent of an entry that differs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Subject {
-    /// A run.
-    Run(RunNo),
-    /// An agent.
-    Agent(AgentId),
-}
-
-/// How an entry differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DifferenceKind {
-    /// The entry is missing.
-    Missing,
-    /// The entry should not be there.
-    Extra,
-    /// The entry has another value.
-    Wrong,
-    /// The entry cannot be read.
-    Unreadable(IndexError),
-}
-
-/// Compares a snapshot with the directories up to the segment it goes to. It calls `report` with
-/// each difference, and returns the number of compared runs.
-///
-/// An unreadable directory is treated as empty, so its runs are reported as differences.
+/// Whether a snapshot agrees with the directories up to the segment it goes to. Differences of runs
+/// that are excused do not count, and neither do those of counts if `None` is.
 ///
 /// # Errors
-/// Only for damage in the directories. Damage in the index is a difference.
+/// For damage in the directories or the index, and for an index that cannot be read.
 pub(crate) fn check(
     snapshot: &IndexSnapshot,
     directories: &impl Directories,
-    report: &mut dyn FnMut(Difference),
-) -> Result<u64, IndexError> {
+    is_excused: &dyn Fn(Option<RunNo>) -> bool,
+) -> Result<bool, IndexError> {
     let scan = DirectoryScan::up_to(directories, snapshot.applied());
-    let mut check = Check { snapshot, report, expected: Expected::default() };
+    let (mut expected, mut same) = (Expected::default(), true);
     scan.each_state(|row, spans| {
-        check.run(&row, &spans);
+        expected.add(&row, &spans);
+        same &= is_excused(Some(row.run_no)) || has_run(snapshot, &row, &spans)?;
         Ok(())
     })?;
     for table in [Table::Runs].into_iter().chain(LISTS).chain([Table::Spans, Table::Documents]) {
-        check.extras(table, |run_no| scan.state(run_no))?;
+        let Some(view) = snapshot.table(table) else { continue };
+        if view.len()? == expected.len(table) {
+            continue;
+        }
+        for key in keys(view)? {
+            let key = key?;
+            let run_no = read_run_no(table, &key)?;
+            same &= is_excused(Some(run_no)) || is_expected(table, &key, &scan.state(run_no)?);
+        }
     }
-    if snapshot.meta().runs != check.expected.runs {
-        let (table, kind) = (Table::Meta, DifferenceKind::Wrong);
-        (check.report)(Difference { table, subject: None, kind });
-    }
-    check.agents();
-    Ok(check.expected.runs)
+    Ok(same
+        && (is_excused(None)
+            || snapshot.meta().runs == expected.runs && counts_of_agents_match(snapshot)?))
 }
 
 /// The tables that have one entry for each run.
@@ -94,6 +63,12 @@ struct Expected {
 }
 
 impl Expected {
+    fn add(&mut self, row: &RunRow, spans: &[Span]) {
+        self.runs += u64::from(!row.document);
+        self.documents += u64::from(row.document);
+        self.spans += spans.len() as u64;
+    }
+
     fn len(&self, table: Table) -> u64 {
         match table {
             Table::Spans => self.spans,
@@ -104,164 +79,50 @@ impl Expected {
     }
 }
 
-struct Check<'a> {
-    snapshot: &'a IndexSnapshot,
-    report: &'a mut dyn FnMut(Difference),
-    expected: Expected,
+/// Whether the tables have the entries of a run.
+fn has_run(snapshot: &IndexSnapshot, row: &RunRow, spans: &[Span]) -> Result<bool, IndexError> {
+    let tables = if row.document { &[Table::Documents][..] } else { &LISTS };
+    for table in tables {
+        if !has_mark(snapshot, *table, row)? {
+            return Ok(false);
+        }
+    }
+    Ok(snapshot.row(row.run_no)?.as_ref() == Some(row) && snapshot.spans(row.run_no)? == spans)
 }
 
-impl Check<'_> {
-    fn tell(&mut self, table: Table, run_no: RunNo, kind: DifferenceKind) {
-        (self.report)(Difference { table, subject: Some(Subject::Run(run_no)), kind });
-    }
+/// Whether a table has the mark of a run.
+fn has_mark(snapshot: &IndexSnapshot, table: Table, row: &RunRow) -> Result<bool, IndexError> {
+    let Some((view, key)) = snapshot.table(table).zip(mark_key(table, row)) else {
+        return Ok(true);
+    };
+    let read: fn(&[u8], &[u8]) -> Decoded<()> = match table {
+        Table::RunIds => |key, value| value::read_mark(Table::RunIds, key, value),
+        Table::ByAgent => |key, value| value::read_mark(Table::ByAgent, key, value),
+        Table::ByState => |key, value| value::read_mark(Table::ByState, key, value),
+        _ => |key, value| value::read_mark(Table::Documents, key, value),
+    };
+    Ok(view.find(&key, read)?.is_some())
+}
 
-    fn tell_table(&mut self, table: Table, error: IndexError) {
-        let kind = DifferenceKind::Unreadable(error);
-        (self.report)(Difference { table, subject: None, kind });
-    }
-
-    /// Compares every entry of a run.
-    fn run(&mut self, row: &RunRow, spans: &[Span]) {
-        self.expected.runs += u64::from(!row.document);
-        self.expected.documents += u64::from(row.document);
-        self.expected.spans += spans.len() as u64;
-
-        let found = match self.snapshot.row(row.run_no) {
-            Ok(Some(found)) if found == *row => None,
-            Ok(Some(_)) => Some(DifferenceKind::Wrong),
-            Ok(None) => Some(DifferenceKind::Missing),
-            Err(error) => Some(DifferenceKind::Unreadable(error)),
-        };
-        if let Some(kind) = found {
-            self.tell(Table::Runs, row.run_no, kind);
+/// Whether the number of runs of each agent is that of its list.
+fn counts_of_agents_match(snapshot: &IndexSnapshot) -> Result<bool, IndexError> {
+    let Some(by_agent) = snapshot.table(Table::ByAgent) else { return Ok(true) };
+    let mut stored = snapshot.agents(None)?;
+    let agent_of = |key: Result<Vec<u8>, IndexError>| -> Result<String, IndexError> {
+        Ok(key::split_id(&key?)?.0)
+    };
+    let mut listed = keys(by_agent)?.map(agent_of).peekable();
+    while let Some(agent) = listed.next() {
+        let mut count = 1;
+        while listed.next_if_eq(&agent).is_some() {
+            count += 1;
         }
-        let found = match self.snapshot.spans(row.run_no) {
-            Ok(found) if found == spans => None,
-            Ok(found) if found.len() < spans.len() => Some(DifferenceKind::Missing),
-            Ok(_) => Some(DifferenceKind::Wrong),
-            Err(error) => Some(DifferenceKind::Unreadable(error)),
-        };
-        if let Some(kind) = found {
-            self.tell(Table::Spans, row.run_no, kind);
-        }
-        let tables = if row.document { &[Table::Documents][..] } else { &LISTS };
-        for table in tables {
-            self.mark(*table, row);
+        let (agent, stored) = (agent?, stored.next().transpose()?);
+        if stored.is_none_or(|(id, found)| id.as_str() != agent || found != count) {
+            return Ok(false);
         }
     }
-
-    /// Compares whether a table has the mark of a run. One that another state of the run has left
-    /// is found by [`Check::extras`].
-    fn mark(&mut self, table: Table, row: &RunRow) {
-        let Some(view) = self.snapshot.table(table) else { return };
-        let Some(key) = mark_key(table, row) else { return };
-        let read: fn(&[u8], &[u8]) -> Decoded<()> = match table {
-            Table::RunIds => |key, value| value::read_mark(Table::RunIds, key, value),
-            Table::ByAgent => |key, value| value::read_mark(Table::ByAgent, key, value),
-            Table::ByState => |key, value| value::read_mark(Table::ByState, key, value),
-            _ => |key, value| value::read_mark(Table::Documents, key, value),
-        };
-        match view.find(&key, read) {
-            Ok(Some(())) => {}
-            Ok(None) => self.tell(table, row.run_no, DifferenceKind::Missing),
-            Err(error) => self.tell(table, row.run_no, DifferenceKind::Unreadable(error)),
-        }
-    }
-
-    /// Walks a table whose number of entries differs from that of the directories, and reports the
-    /// unexpected ones.
-    fn extras(
-        &mut self,
-        table: Table,
-        state: impl Fn(RunNo) -> Decoded<RunState>,
-    ) -> Result<(), IndexError> {
-        let Some(view) = self.snapshot.table(table) else {
-            return Ok(());
-        };
-        match view.len() {
-            Ok(len) if len == self.expected.len(table) => return Ok(()),
-            Ok(_) => {}
-            Err(error) => {
-                self.tell_table(table, error);
-                return Ok(());
-            }
-        }
-        let rows = match keys(view) {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.tell_table(table, error);
-                return Ok(());
-            }
-        };
-        for key in rows {
-            let key = match key {
-                Ok(key) => key,
-                Err(error) => {
-                    self.tell_table(table, error);
-                    break;
-                }
-            };
-            match read_run_no(table, &key) {
-                Ok(run_no) if is_expected(table, &key, &state(run_no)?) => {}
-                Ok(run_no) => self.tell(table, run_no, DifferenceKind::Extra),
-                Err(damage) => self.tell_table(table, damage.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares the number of runs of each agent with the list of runs by agent.
-    fn agents(&mut self) {
-        if let Err(error) = self.count_agents() {
-            self.tell_table(Table::Agents, error);
-        }
-    }
-
-    fn count_agents(&mut self) -> Result<(), IndexError> {
-        let Some(by_agent) = self.snapshot.table(Table::ByAgent) else {
-            return Ok(());
-        };
-        let mut stored = self.snapshot.agents(None)?.peekable();
-        let mut counted = keys(by_agent)?.peekable();
-        while let Some(key) = counted.next().transpose()? {
-            let (agent, _) = key::split_id(&key)?;
-            let mut count: u64 = 1;
-            let is_same = |key: &Result<Vec<u8>, IndexError>| {
-                let next = key.as_ref().map(|key| key::split_id(key));
-                matches!(next, Ok(Ok((next, _))) if next == agent)
-            };
-            while counted.next_if(is_same).is_some() {
-                count += 1;
-            }
-            let is_before = |row: &Result<(AgentId, u64), IndexError>| {
-                row.as_ref().is_ok_and(|(id, _)| id.as_str() < agent.as_str())
-            };
-            while let Some(Ok((id, _))) = stored.next_if(is_before) {
-                self.tell_agent(id, DifferenceKind::Extra);
-            }
-            let is_this = |row: &Result<(AgentId, u64), IndexError>| {
-                row.as_ref().map_or(true, |(id, _)| id.as_str() == agent)
-            };
-            match stored.next_if(is_this).transpose()? {
-                Some((_, found)) if found == count => {}
-                Some((id, _)) => self.tell_agent(id, DifferenceKind::Wrong),
-                None => {
-                    if let Ok(id) = AgentId::new(&agent) {
-                        self.tell_agent(id, DifferenceKind::Missing);
-                    }
-                }
-            }
-        }
-        for row in stored {
-            self.tell_agent(row?.0, DifferenceKind::Extra);
-        }
-        Ok(())
-    }
-
-    fn tell_agent(&mut self, agent: AgentId, kind: DifferenceKind) {
-        let subject = Some(Subject::Agent(agent));
-        (self.report)(Difference { table: Table::Agents, subject, kind });
-    }
+    Ok(stored.next().is_none())
 }
 
 /// All keys of a table; the values are not read.

@@ -45,7 +45,7 @@ mod tables;
 mod value;
 
 pub(crate) use catalog::{Catalog, Order, RunKey, RunList, Statuses};
-pub(crate) use check::{DifferenceKind, Subject, check};
+pub(crate) use check::check;
 pub(crate) use listing::Listing;
 #[cfg(test)]
 pub(crate) use merge::run_state;

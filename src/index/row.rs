@@ -344,27 +344,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_start_wins() {
-        let mut one = entry(20);
-        one.start = Some(StartAt { offset: 64, at: Timestamp(11) });
-        let mut two = entry(30);
-        two.start = Some(StartAt { offset: 128, at: Timestamp(12) });
-        let mut row = RunRow::first(SegmentId(3), &one);
-        row.apply(SegmentId(4), &two);
-        assert_eq!(row.start, Some(LogPosition { segment: SegmentId(3), offset: 64 }));
-        assert_eq!(row.started_at, Some(Timestamp(11)));
-    }
-
-    #[test]
-    fn a_start_that_is_met_first_gives_way_to_an_earlier_one() {
-        let mut late = entry(30);
-        late.start = Some(StartAt { offset: 64, at: Timestamp(12) });
-        let mut early = entry(20);
+    fn the_earliest_start_wins_whichever_is_met_first() {
+        let (mut early, mut late) = (entry(20), entry(30));
         early.start = Some(StartAt { offset: 128, at: Timestamp(11) });
-        let mut row = RunRow::first(SegmentId(3), &late);
-        row.apply(SegmentId(9), &early);
-        assert_eq!(row.start, Some(LogPosition { segment: SegmentId(9), offset: 128 }));
-        assert_eq!(row.started_at, Some(Timestamp(11)));
+        late.start = Some(StartAt { offset: 64, at: Timestamp(12) });
+        for [(first, one), (second, two)] in [[(9, &early), (3, &late)], [(3, &late), (9, &early)]]
+        {
+            let mut row = RunRow::first(SegmentId(first), one);
+            row.apply(SegmentId(second), two);
+            assert_eq!(row.start, Some(LogPosition { segment: SegmentId(9), offset: 128 }));
+            assert_eq!(row.started_at, Some(Timestamp(11)));
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use runlog::format::frames::block::{BlockHead, BlockRow, seq_in};
 use runlog::format::frames::compression::Unreadable;
 use runlog::format::frames::eviction::decode_evictions;
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, decode_ids};
-use runlog::format::frames::origin::Origin;
 use runlog::format::{Directory, FrameHeader, FrameKind};
 use runlog::{AgentId, ContentType, Damage, Lsn, RunId, RunNo, RunStatus, Seq, Timestamp};
 use serde::Serialize;
@@ -38,8 +37,6 @@ pub(super) struct Contents {
     ends_at: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    victims: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,13 +148,9 @@ impl Contents {
                 self.evicted = Some(items.iter().map(|item| item.run_no).collect());
             }
             FrameKind::Seal => self.runs = Some(Directory::new(payload)?.run_count()),
-            FrameKind::Origin => {
-                let origin = Origin::decode(payload)?;
-                self.victims = Some(origin.victims.iter().map(|victim| victim.0).collect());
-            }
             FrameKind::Hold => self.content = Some(ContentType::TEXT),
             FrameKind::Block => self.by_block(header, payload)?,
-            FrameKind::Chunk | FrameKind::Commit | FrameKind::Watermark => {}
+            FrameKind::Chunk | FrameKind::Commit => {}
         }
         Ok(())
     }
@@ -233,13 +226,6 @@ impl Contents {
         );
         say("log", self.ends_at.map(|end| format!("of the segment ends at {end:#x}")));
         say("lists", self.runs.map(|runs| count(runs.into(), "run")));
-        say(
-            "from",
-            self.victims.as_ref().map(|victims| {
-                let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
-                format!("segments {}", victims.join(", "))
-            }),
-        );
         say("hold", self.held.map(|held| if held { "held" } else { "released" }.to_owned()));
         let rows = self.rows.as_ref().map_or(0, Vec::len) as u64;
         say(

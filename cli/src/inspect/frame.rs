@@ -92,9 +92,7 @@ pub(super) fn kind_of(kind: FrameKind) -> &'static str {
         FrameKind::Chunk => "chunk",
         FrameKind::Commit => "commit",
         FrameKind::Evict => "evict",
-        FrameKind::Watermark => "watermark",
         FrameKind::Seal => "seal",
-        FrameKind::Origin => "origin",
         FrameKind::Hold => "hold",
         FrameKind::Block => "block",
     }

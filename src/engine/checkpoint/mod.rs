@@ -313,10 +313,7 @@ impl Checkpoints {
         let host = self.index_host(Vec::new(), 0);
         let identity = IndexIdentity { uuid: self.log.setup.uuid };
         match IndexStore::create(host.clone(), self.log.setup.options.index_cache, identity) {
-            Ok(store) => {
-                host.made();
-                *slot = IndexSlot::Open { store, host };
-            }
+            Ok(store) => *slot = IndexSlot::Open { store, host },
             Err(failure) => {
                 host.detach();
                 // The error of the creation says more than one of dropping.

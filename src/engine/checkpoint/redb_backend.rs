@@ -7,8 +7,6 @@
 //! 2. Freed extents are recorded in the same batch as the smaller length, and reused only once it
 //!    is synced. Otherwise a power cut would bring the larger map back over other bytes.
 //! 3. Bytes that a growing length uncovers are zeroed *before* the length is published.
-//! 4. A new index is published *after* redb has made it. Otherwise a process that dies meanwhile
-//!    leaves one that looks damaged.
 //!
 //! A failed write of a page poisons only the index. After [`RedbBackend::detach`] each access
 //! fails, so that a reader of a dropped index never sees bytes of an extent's next owner.
@@ -43,23 +41,16 @@ struct State {
     len: u64,
     /// The number of extents and the length that the manifest knows.
     published: (usize, u64),
-    /// Whether it is more than redb is making just now.
-    is_made: bool,
     detached: bool,
 }
 
 impl RedbBackend {
     /// The index as recorded in the manifest.
     pub(crate) fn new(space: &Arc<Space>, map: Vec<ExtentNo>, len: u64) -> Self {
-        let (published, is_made) = ((map.len(), len), len > 0);
-        let state = RwLock::new(State { map, len, published, is_made, detached: false });
+        let published = (map.len(), len);
+        let state = RwLock::new(State { map, len, published, detached: false });
         let reads = AtomicU64::new(0);
         Self(Arc::new(Inner { space: Arc::clone(space), state, reads }))
-    }
-
-    /// From now on the manifest may name it: redb has made it.
-    pub(crate) fn made(&self) {
-        self.0.state.write().is_made = true;
     }
 
     /// How many pages redb has read from the file.
@@ -163,7 +154,7 @@ impl State {
 
     /// Writes the changes of the map and the length that the manifest does not know.
     fn publish(&mut self, allocator: &mut Allocator) -> Result<(), Error> {
-        if !self.is_made || self.published == (self.map.len(), self.len) {
+        if self.published == (self.map.len(), self.len) {
             return Ok(());
         }
         let mut changes = Vec::new();

@@ -80,7 +80,7 @@ impl Compactor {
 
     /// Notes the result of a pass, for `RunLog::health`.
     fn note_pass<T>(&self, passed: &Result<T>) {
-        let damaged = self.reclaimer.compacting.lock().damaged.clone();
+        let damaged = self.reclaimer.compacting.lock().damaged.keys().copied().collect();
         self.log.setup.monitor.note_compaction(passed, &damaged);
     }
 
@@ -89,10 +89,7 @@ impl Compactor {
         let dead = self.log.state.lock().dead;
         // An index that lacks what is in a victim would be dropped.
         self.checkpoints.checkpoint()?;
-        let mut compacting = self.reclaimer.compacting.lock();
-        compacting.begin();
-        compacting.damaged.clear();
-        drop(compacting);
+        self.reclaimer.compacting.lock().begin();
         let before = done.segments;
         self.repeat(rate, done, |compacting, done| {
             if done.segments > before {
@@ -283,7 +280,7 @@ impl Compactor {
         {
             // What the order of runs keeps where it is, with others, may move alone.
             let compacting = &mut *self.reclaimer.compacting.lock();
-            compacting.unmovable.retain(|id| compacting.damaged.contains(id));
+            compacting.unmovable.retain(|id| compacting.damaged.contains_key(id));
         }
         // What is freed meanwhile allows no more moves in this call, so that it ends.
         let left = Cell::new(match shorten {

@@ -142,11 +142,6 @@ pub(super) fn gather(
     for (run_no, mut frames) in runs {
         // Each frame keeps its order for ever, so this is the order of the appends.
         frames.sort_by_key(|found| found.header.lsn);
-        if let Some(victim) =
-            first_out_of_order(&frames).and_then(|found| segments.get(found.victim))
-        {
-            return Err(Obstacle::Unmovable(victim.id(), None));
-        }
         keep_last_hold(&mut frames);
         gathered.runs.push(Moved { run_no, frames });
     }
@@ -176,20 +171,12 @@ impl Gathered {
             }
             match header.kind {
                 FrameKind::Evict => match decode_evictions(payload_of(&bytes, &header)) {
-                    // What no directory lists is not deleted: a copy would delete a later run.
-                    Ok(items) if items.iter().any(|item| !deleted.contains(&item.run_no)) => {
-                        return Ok(false);
-                    }
                     Ok(items) => {
                         self.evictions.extend(items.into_iter().map(|item| (header.lsn, item)));
                     }
                     Err(_) => return Ok(false),
                 },
-                FrameKind::Bind
-                | FrameKind::Commit
-                | FrameKind::Seal
-                | FrameKind::Watermark
-                | FrameKind::Origin => {}
+                FrameKind::Bind | FrameKind::Commit | FrameKind::Seal => {}
                 _ if dead => {}
                 _ if !names.contains_key(&header.run_no) => return Ok(false),
                 _ => runs.entry(header.run_no).or_default().push(Found {
@@ -229,23 +216,6 @@ fn names_in(directory: &Directory<'_>, deleted: &HashSet<RunNo>) -> Decoded<Name
         }
     }
     Ok(names)
-}
-
-/// The first record whose number does not rise with its order: what a store says of itself may be
-/// wrong, and the outputs would have its records in another order than they are read in now.
-fn first_out_of_order(frames: &[Found]) -> Option<Found> {
-    let is_record =
-        |found: &&Found| matches!(found.header.kind, FrameKind::Record | FrameKind::Block);
-    let mut records = frames.iter().filter(is_record);
-    let last_of = |header: &FrameHeader| match header.kind {
-        FrameKind::Block => header.seq.0.saturating_add(header.extra.saturating_sub(1).into()),
-        _ => header.seq.0,
-    };
-    let mut last = last_of(&records.next()?.header);
-    records.copied().find(|found| {
-        let before = core::mem::replace(&mut last, last_of(&found.header));
-        found.header.seq.0 <= before
-    })
 }
 
 /// Of several holds of a run only the latest counts.

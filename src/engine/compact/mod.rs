@@ -341,7 +341,7 @@ impl Compactor {
         }
         // A frame fits in no output, or the copies are not what the index says.
         compacting.unmovable.extend(wanted);
-        compacting.damaged.extend(wanted);
+        compacting.damaged.extend(wanted.iter().map(|id| (*id, None)));
         Ok(Attempt::Nothing)
     }
 
@@ -410,6 +410,3 @@ fn near(id: SegmentId, run: &[SegmentId], compacting: &Compacting, bound: Bound)
 
 /// The part of an extent that a segment must waste to be compacted.
 const WASTE_PART: u64 = 6;
-
-#[cfg(test)]
-mod tests;

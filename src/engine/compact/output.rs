@@ -6,14 +6,13 @@ use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result};
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
-use crate::format::frames::origin::Origin;
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory::{
     DIRECTORY_HEADER_LEN, EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN,
 };
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
-use crate::types::{LogPosition, Lsn, RunNo, SegmentId, Timestamp};
+use crate::types::{LogPosition, Lsn, RunNo, Timestamp};
 
 /// The contents of one output.
 #[derive(Debug, Default)]
@@ -32,10 +31,8 @@ struct Room {
 }
 
 impl Room {
-    fn new(origin: usize) -> Self {
-        let frames = SEGMENT_HEADER_LEN as usize + frame_len(origin);
-        Self { frames, directory: DIRECTORY_HEADER_LEN }
-    }
+    const EMPTY: Self =
+        Self { frames: SEGMENT_HEADER_LEN as usize, directory: DIRECTORY_HEADER_LEN };
 
     fn with(self, frames: usize, directory: usize) -> Self {
         Self { frames: self.frames + frames, directory: self.directory + directory }
@@ -58,8 +55,7 @@ pub(super) fn lay_out(
     (order, whole): (&[usize], usize),
     extent_size: ExtentSize,
 ) -> Option<Vec<Layout>> {
-    let origin = 16 + 4 * gathered.victims.len();
-    let mut outputs = Outputs::new(origin, extent_size);
+    let mut outputs = Outputs { done: Vec::new(), room: Room::EMPTY, extent_size, fits: true };
     for (place, &number) in order.iter().enumerate() {
         let Some(run) = gathered.runs.get(number) else { continue };
         outputs.add_run((number, run), ids_len(&gathered.names, run.run_no), place < whole);
@@ -75,17 +71,12 @@ fn ids_len(names: &Names, run_no: RunNo) -> usize {
 struct Outputs {
     done: Vec<Layout>,
     room: Room,
-    origin: usize,
     extent_size: ExtentSize,
     /// Whether each output has room for its contents.
     fits: bool,
 }
 
 impl Outputs {
-    fn new(origin: usize, extent_size: ExtentSize) -> Self {
-        Self { done: Vec::new(), room: Room::new(origin), origin, extent_size, fits: true }
-    }
-
     fn current(&mut self) -> &mut Layout {
         if self.done.is_empty() {
             self.done.push(Layout::default());
@@ -96,7 +87,7 @@ impl Outputs {
     fn next(&mut self) {
         let evictions = self.done.last().map_or(0, |last| last.evictions.end);
         self.done.push(Layout { evictions: evictions..evictions, ..Layout::default() });
-        self.room = Room::new(self.origin);
+        self.room = Room::EMPTY;
     }
 
     fn add_run(&mut self, (number, run): (usize, &Moved), ids: usize, together: bool) {
@@ -115,7 +106,7 @@ impl Outputs {
         };
         self.current();
         let fits = |room: Room| whole(room).fits(self.extent_size);
-        if together && !fits(self.room) && fits(Room::new(self.origin)) {
+        if together && !fits(self.room) && fits(Room::EMPTY) {
             self.next();
         }
         let mut start = 0;
@@ -198,7 +189,7 @@ impl Writing<'_> {
         }
         let evictions = self.gathered.evictions.get(layout.evictions.clone()).unwrap_or_default();
         self.write_evictions(evictions, &mut output);
-        self.finish(place, last_lsn, output)
+        Ok(self.finish(last_lsn, output))
     }
 
     fn write_evictions(&self, mut rest: &[(Lsn, Eviction)], output: &mut Output) {
@@ -220,20 +211,7 @@ impl Writing<'_> {
         }
     }
 
-    fn finish(&self, place: usize, last_lsn: Lsn, mut output: Output) -> Result<Written> {
-        let group = self.keys.first().map_or(SegmentId(0), |key| key.id);
-        let mut victims: Vec<SegmentId> =
-            self.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
-        victims.sort_unstable();
-        let ordinal = u16::try_from(place).map_err(|_| Error::InvalidArgument {
-            what: "a compaction has at most 65,535 outputs",
-        })?;
-        let origin = Origin { group, ordinal, last: place + 1 == self.keys.len(), victims };
-        let mut body = Vec::new();
-        origin.encode(&mut body);
-        let mut header = FrameHeader::new(FrameKind::Origin, RunNo(0), self.now);
-        header.lsn = last_lsn;
-        output.push(PendingFrame::new(header, &[], &body), &[]);
+    fn finish(&self, last_lsn: Lsn, mut output: Output) -> Written {
         let end = output.end();
         let directory = output.builder.encode(self.next_run_no);
         let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), self.now);
@@ -243,7 +221,7 @@ impl Writing<'_> {
         let digest = seal.header.payload_crc;
         output.append(seal);
         let sealed = SealedAt::of(&output.builder, (end, end, digest), self.next_run_no);
-        Ok(Written { bytes: output.bytes, sealed })
+        Written { bytes: output.bytes, sealed }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::segment::{Mark, Segment};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{IndexSnapshot, Relocation, RunRow, Span};
 use crate::types::SegmentId;
 
@@ -26,6 +26,10 @@ impl Compactor {
         }
         // No other thread replaces the catalog while the index is locked.
         let mut slot = self.checkpoints.index.lock();
+        if self.log.due.is_stopping() {
+            // The last checkpoint may have applied segments to the index that the catalog lacks.
+            return Err(Error::Closed);
+        }
         let catalog = Arc::clone(&self.log.state.lock().catalog);
         let victims: BTreeSet<SegmentId> =
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
@@ -77,8 +81,7 @@ impl Compactor {
         Ok(true)
     }
 
-    /// Updates the index, if there is one that covers what the catalog covers, and no more: closing
-    /// may have applied segments in vain, of which these runs know nothing.
+    /// Updates the index, if there is one that covers what the catalog covers.
     fn relocate_index(
         &self,
         slot: &mut IndexSlot,
@@ -88,9 +91,10 @@ impl Compactor {
     ) -> Option<IndexSnapshot> {
         let IndexSlot::Open { store, .. } = slot else { return None };
         let known = catalog.index().map(IndexSnapshot::applied);
-        if known.is_none() || catalog.index_failed() || store.applied().ok() != known {
+        if known.is_none() || catalog.index_failed() {
             return None;
         }
+        debug_assert!(store.applied().ok().is_none_or(|applied| Some(applied) == known));
         let outputs = outputs.iter().map(|segment| (segment.id(), stamp_of(segment))).collect();
         let relocated = self.log.setup.watch_failure(Activity::IndexCheckpoint, || {
             let victims = victims.iter().copied().collect();

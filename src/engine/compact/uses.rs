@@ -44,7 +44,7 @@ impl Compactor {
                 break;
             }
             let id = segment.id();
-            if compacting.unmovable.contains(&id) && compacting.damaged.contains(&id) {
+            if compacting.unmovable.contains(&id) && compacting.damaged.contains_key(&id) {
                 continue;
             }
             let known = compacting.live.get(&id).copied();

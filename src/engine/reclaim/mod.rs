@@ -15,20 +15,17 @@
 //!    compaction. Otherwise salvage, without a manifest, would take the old segment for a living
 //!    one.
 //! 6. A segment with evictions is retired together with or after all others with frames of those
-//!    runs, and its header is zeroed *after* theirs. Otherwise a rebuild or salvage would bring the
-//!    runs back.
+//!    runs. Otherwise a rebuild would bring the runs back. Its header is zeroed *after* those of
+//!    segments without evictions. Otherwise salvage, without a manifest, would bring the runs back.
 //! 7. FREE is durable *before* the file is cut off or the extent gets another owner.
 //!
 //! A quarantined segment, or one that cannot be read, stays. It may have frames of any run, so all
 //! dead segments with evictions stay too; the others are freed.
 
-mod turns;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
-use crate::engine::reclaim::turns::Turns;
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Rate;
@@ -50,13 +47,10 @@ pub(crate) struct Compacting {
     pub(crate) carried: Vec<SegmentId>,
     /// Segments that cannot move in their present state.
     pub(crate) unmovable: HashSet<SegmentId>,
-    /// Segments that could not move in this pass for space: damaged, or the disk cannot read them.
-    pub(crate) damaged: BTreeSet<SegmentId>,
+    /// Segments that stay in this pass because they are damaged, or because of this failed read.
+    pub(crate) damaged: BTreeMap<SegmentId, Option<Error>>,
     /// Why the first of them could not be read, until that is reported.
     pub(crate) unread: Option<Error>,
-    /// The segments that stay in this pass, as far as the disk did not read them or they are
-    /// damaged, and why.
-    pub(crate) left: BTreeMap<SegmentId, Option<Error>>,
     /// Segments that gained nothing, with their living bytes at that time. They are left alone
     /// until fewer of their bytes live.
     pub(crate) settled: HashMap<SegmentId, u64>,
@@ -80,14 +74,13 @@ impl Compacting {
     pub(crate) fn begin(&mut self) {
         self.unmovable.clear();
         self.carried.clear();
-        self.left.clear();
+        self.damaged.clear();
     }
 
     /// Leaves a segment where it is, which is damaged or was not read for this error.
     pub(crate) fn leave(&mut self, id: SegmentId, error: Option<&Error>) {
-        self.left.insert(id, error.cloned());
+        self.damaged.insert(id, error.cloned());
         self.unmovable.insert(id);
-        self.damaged.insert(id);
     }
 
     /// What was read of a segment; `None` if it is damaged or the disk cannot read it. Then it
@@ -341,14 +334,14 @@ impl Reclaimer {
         state.retired.append(&mut dead);
     }
 
-    /// Frees retired segments without holders: those with frames before those with evictions.
+    /// Frees retired segments without holders.
     pub(crate) fn free_retired(&self, compacting: &mut Compacting) -> Result<()> {
         let mut waiting = core::mem::take(&mut self.log.state.lock().retired);
         if waiting.is_empty() {
             return Ok(());
         }
         let mut forgotten = HashSet::new();
-        let freed = self.free_in_turn(compacting, &mut waiting, &mut forgotten);
+        let freed = self.zero_and_free(compacting, &mut waiting, &mut forgotten);
         let mut state = self.log.state.lock();
         state.retired.append(&mut waiting);
         // The last place that evicts a run may be one that the catalog does not cover.
@@ -379,9 +372,9 @@ impl Reclaimer {
         freed
     }
 
-    /// Zeroes the headers of the segments in turns, frees those without holders, and collects the
-    /// runs that they evicted.
-    fn free_in_turn(
+    /// Zeroes the headers of retired segments, frees those without holders, and collects the runs
+    /// that they evicted.
+    fn zero_and_free(
         &self,
         compacting: &mut Compacting,
         waiting: &mut Vec<Arc<Segment>>,
@@ -391,29 +384,18 @@ impl Reclaimer {
         self.log.space.allocator.lock().cover()?;
         let was_held = |one: &&Arc<Segment>| one.is(Mark::Erased) || one.sealed().is_none();
         let kept: Vec<ExtentNo> = waiting.iter().filter(was_held).map(|one| one.extent()).collect();
-        let mut left: Vec<_> = waiting.iter().filter(|segment| !segment.is(Mark::Erased)).collect();
-        let Turns { mut evicted, mut held, mut holders, at_once } =
-            Turns::read(compacting, &left, &self.log.due)?;
-        while !left.is_empty() && !self.log.due.is_stopping() {
-            let is_last = |segment: &&Arc<Segment>| {
-                let mut runs = evicted.get(&segment.id()).into_iter().flatten();
-                runs.all(|run_no| holders.get(run_no).is_none_or(|count| *count == 0))
-            };
-            let (mut turn, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(is_last);
-            left = rest;
-            if turn.is_empty() || at_once {
-                // Outputs may evict runs of one another, and one that cannot be read any run.
-                turn.append(&mut left);
+        let left = waiting.iter().filter(|segment| !segment.is(Mark::Erased));
+        // One that was retired before the opening has no SEAL record, and may have evictions.
+        let (last, first): (Vec<_>, Vec<_>) =
+            left.partition(|one| one.sealed().is_none_or(|sealed| sealed.has_evictions));
+        for pass in [first, last].into_iter().filter(|pass| !pass.is_empty()) {
+            if self.log.due.is_stopping() {
+                break;
             }
-            self.erase_headers(&turn)?;
-            for segment in &turn {
-                // The evictions of segments that were retired before the opening are not among the
-                // deleted runs.
-                let runs = evicted.remove(&segment.id()).unwrap_or_default();
-                forgotten.extend(runs.into_iter().filter(|_| segment.sealed().is_some()));
-                for run_no in held.remove(&segment.id()).unwrap_or_default() {
-                    holders.entry(run_no).and_modify(|count| *count -= 1);
-                }
+            self.erase_headers(&pass)?;
+            for segment in pass {
+                let evicted = compacting.unless_unread(segment.id(), evictions(segment))?;
+                forgotten.extend(evicted.unwrap_or_default());
             }
         }
         // Checked once for each: a reader may drop a segment at any moment.

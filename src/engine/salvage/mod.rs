@@ -9,7 +9,6 @@
 //! A record is known by the number of its run and its sequence, so it does not matter in which of
 //! several copies it is read.
 
-mod kept;
 mod locate;
 mod new_store;
 mod read;
@@ -23,7 +22,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::open::create::write_store;
-use crate::engine::salvage::kept::Kept;
 use crate::engine::salvage::locate::{Located, locate};
 use crate::engine::salvage::new_store::NewStore;
 use crate::engine::salvage::report::{Caveat, Missing, SalvageReport};
@@ -90,8 +88,8 @@ pub fn salvage(broken: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<Salvag
     if let Some(name) = creation.storage().network() {
         return Err(Error::NetworkFileSystem { name });
     }
-    let kept = Kept(Arc::<FileStorage>::clone(creation.storage()));
-    let report = salvage_between(Arc::new(source), Arc::new(kept))?;
+    let new = Arc::<FileStorage>::clone(creation.storage());
+    let report = salvage_between(Arc::new(source), new)?;
     drop(creation.finish()?);
     Ok(report)
 }
@@ -143,12 +141,13 @@ fn salvage_between(broken: Arc<dyn Storage>, out: Arc<dyn Storage>) -> Result<Sa
 
 /// How the new store is made.
 fn options_for(located: &Located) -> Options {
-    let options = Options::new()
+    let mut options = Options::new()
         .background(false)
         .index(false)
         .max_record_len(MAX_RECORD.into())
         .compaction(Compaction::new().automatic(false))
         .receipts(u64::MAX, Duration::MAX);
+    options.keeps_file = true;
     match located.extent_size {
         Some(size) => options.extent_size(size.bytes()),
         None => options,

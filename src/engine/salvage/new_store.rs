@@ -12,12 +12,10 @@ use crate::engine::salvage::scan::{Run, Scan};
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::{Allow, Metadata, Outcome};
 use crate::error::Result;
-use crate::format::MAX_OUTCOME;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::decode_ids;
-use crate::types::{
-    AgentId, ContentType, Durability, Lsn, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
-};
+use crate::format::frames::frame::{FLAG_LATE, decode_ids};
+use crate::format::{FrameHeader, MAX_OUTCOME};
+use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, RunRef, RunStatus, Seq};
 
 /// The length of an EVICT frame with receipts, roughly.
 const RECEIPTS_LEN: usize = 16 << 10;
@@ -25,8 +23,6 @@ const RECEIPTS_LEN: usize = 16 << 10;
 const NAMELESS: &str = "salvaged";
 
 type Name = (AgentId, RunId);
-/// The order and time of a START; `None` if no caller started the run.
-type Begin = Option<(Lsn, Timestamp)>;
 
 /// A new store that is being filled.
 pub(crate) struct NewStore<'s> {
@@ -40,9 +36,8 @@ pub(crate) struct NewStore<'s> {
 struct Writing<'s> {
     log: &'s RunLog,
     name: &'s Name,
-    start: Begin,
-    metadata: (ContentType, Vec<u8>),
     outcome: Option<Outcome>,
+    /// `None` if no caller started the run.
     writer: Option<RunWriter>,
     ended: bool,
 }
@@ -52,29 +47,16 @@ impl NewStore<'_> {
     /// the last counts, because a name is free again only after its run was deleted.
     pub(crate) fn write_runs(&mut self) -> Result<()> {
         let mut by_name: HashMap<(bool, Name), Vec<RunNo>> = HashMap::new();
-        let mut nameless = Vec::new();
         for (&run_no, run) in self.scan.runs.iter().filter(|(_, run)| run.is_there) {
-            match &run.name {
-                Some(name) => {
-                    by_name.entry((run.is_document, name.clone())).or_default().push(run_no);
+            let name = match &run.name {
+                Some(name) => name.clone(),
+                None if self.scan.evicted.contains(&run_no) => {
+                    self.report.deleted += 1;
+                    continue;
                 }
-                None if self.scan.evicted.contains(&run_no) => self.report.deleted += 1,
-                None => nameless.push((run_no, run.is_document)),
-            }
-        }
-        for (run_no, is_document) in nameless {
-            let kind = if is_document { "document" } else { "run" };
-            let mut name = format!("{kind}-{run_no}");
-            let key = loop {
-                let key = (is_document, (AgentId::new(NAMELESS)?, RunId::new(&name)?));
-                if !by_name.contains_key(&key) {
-                    break key;
-                }
-                name.push('~');
+                None => self.new_name(run_no, run.is_document)?,
             };
-            let (agent, run) = key.1.clone();
-            self.report.missing.push(Missing::Name { agent, run, number: run_no });
-            by_name.insert(key, vec![run_no]);
+            by_name.entry((run.is_document, name)).or_default().push(run_no);
         }
         let mut last: Vec<_> = by_name.into_iter().collect();
         last.sort_unstable_by_key(|(_, numbers)| numbers.last().copied());
@@ -93,6 +75,16 @@ impl NewStore<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The name of a run or document that has lost its own.
+    fn new_name(&mut self, number: RunNo, is_document: bool) -> Result<Name> {
+        let kind = if is_document { "document" } else { "run" };
+        let run = RunId::new(&format!("{kind}-{number}"))?;
+        let name = (AgentId::new(NAMELESS)?, run);
+        let (agent, run) = name.clone();
+        self.report.missing.push(Missing::Name { agent, run, number });
+        Ok(name)
     }
 
     /// Writes the latest version of a document that can be read.
@@ -120,62 +112,57 @@ impl NewStore<'_> {
     }
 
     fn write_run(&mut self, name: &Name, run: &Run) -> Result<()> {
-        let (start, metadata) = self.start_of(name, run)?;
+        let (log, located) = (self.log, self.located);
         let outcome = self.outcome_of(name, run)?;
-        let (log, located, report) = (self.log, self.located, &mut *self.report);
-        let mut writing =
-            Writing { log, name, start, metadata, outcome, writer: None, ended: false };
+        let writer = if run.start.is_some() || !run.is_created {
+            Some(self.begin(name, run)?)
+        } else {
+            None
+        };
+        let mut writing = Writing { log, name, writer, outcome, ended: false };
         // Several frames may have the same record, since a compaction copies records.
-        let mut next = Seq(0);
+        let (report, mut next) = (&mut *self.report, Seq(0));
         for at in &run.records {
             let from = next;
             located.each_record(run, at, from, &mut |record| {
-                if record.seq < next {
+                let seq = record.header.seq;
+                if seq < next {
                     return Ok(());
                 }
-                miss_records(report, name, next, record.seq);
-                next = Seq(record.seq.0.saturating_add(1));
+                miss_records(report, name, next, seq);
+                next = Seq(seq.0.saturating_add(1));
                 report.records += 1;
                 report.bytes += record.payload().len() as u64;
                 writing.append(&record)
             })?;
         }
         miss_records(report, name, next, run.next_seq);
-        if next == Seq(0) {
-            // It has no record that could begin it.
-            writing.start.get_or_insert((Lsn(0), run.first_at.unwrap_or_else(|| log.now())));
-        }
-        writing.begin()?;
         writing.end()?;
+        if next == Seq(0) && writing.writer.is_none() && run.end.is_none() {
+            // It has no frame that could create it.
+            let _ = self.begin(name, run)?;
+        }
         self.report.runs += 1;
         self.hold(name, run)
     }
 
-    /// When a caller started the run, and its metadata.
-    fn start_of(
-        &mut self,
-        (agent, run): &Name,
-        found: &Run,
-    ) -> Result<(Begin, (ContentType, Vec<u8>))> {
-        let lost = (ContentType::BYTES, Vec::new());
-        if found.start.is_none() && found.is_created {
-            return Ok((None, lost));
-        }
-        let mut metadata = None;
-        if let Some(frame) = &found.start
-            && let Some(payload) = self.located.payload(frame)?
-            && let Ok((.., bytes)) = decode_ids(&payload)
-            && bytes.len() <= self.log.log().extent_size.max_metadata() as usize
-        {
-            metadata = Some((ContentType::from_code(frame.code), bytes.to_vec()));
-        }
-        if metadata.is_none() {
+    /// Starts a run with its metadata.
+    fn begin(&mut self, (agent, run): &Name, found: &Run) -> Result<RunWriter> {
+        let payload = found.start.map(|frame| self.located.payload(&frame)).transpose()?.flatten();
+        let body = payload.as_deref().and_then(|payload| Some(decode_ids(payload).ok()?.2));
+        let most = self.log.log().extent_size.max_metadata() as usize;
+        let body = body.filter(|body| body.len() <= most);
+        if body.is_none() && (found.start.is_some() || !found.is_created) {
             let (agent, run) = (agent.clone(), run.clone());
             self.report.missing.push(Missing::Metadata { agent, run });
         }
         let at = found.start.map(|frame| frame.at).or(found.first_at);
-        let lsn = found.start.map_or(Lsn(0), |frame| frame.lsn);
-        Ok((Some((lsn, at.unwrap_or_else(|| self.log.now()))), metadata.unwrap_or(lost)))
+        let code = found.start.filter(|_| body.is_some()).map(|frame| frame.code);
+        let about = Metadata::new(body.unwrap_or_default())
+            .content_type(code.map_or(ContentType::BYTES, ContentType::from_code))
+            .at(at.unwrap_or_else(|| self.log.now()))
+            .durability(Durability::Process);
+        self.log.start_run(agent.as_str(), run.as_str(), about)
     }
 
     fn outcome_of(&mut self, (agent, run): &Name, found: &Run) -> Result<Option<Outcome>> {
@@ -256,52 +243,29 @@ fn miss_records(report: &mut SalvageReport, (agent, run): &Name, from: Seq, to: 
 }
 
 impl Writing<'_> {
-    /// Appends a record, after the start and the end if these were before it.
+    /// Appends a record, and ends the run before its first late one.
     fn append(&mut self, read: &ReadRecord) -> Result<()> {
-        if self.start.is_some_and(|(start, _)| start < read.lsn) {
-            self.begin()?;
-        }
-        if read.is_late {
+        if read.header.flags & FLAG_LATE != 0 {
             self.end()?;
         }
         let record = new_record(read);
-        match &self.writer {
-            Some(writer) if !self.ended => drop(writer.append_record(&record)?),
-            _ => {
-                let (agent, run) = self.name;
-                let allow = Allow::everything();
-                let _ = self.log.append_to(agent.as_str(), run.as_str(), &record, allow)?;
-            }
+        if let Some(writer) = self.writer.as_ref().filter(|_| !self.ended) {
+            return writer.append_record(&record).map(drop);
         }
-        Ok(())
-    }
-
-    /// Starts the run, unless that was done.
-    fn begin(&mut self) -> Result<()> {
-        let Some((_, at)) = self.start.filter(|_| self.writer.is_none() && !self.ended) else {
-            return Ok(());
-        };
-        let (content, bytes) = mem::take(&mut self.metadata);
-        let metadata = Metadata::new(&bytes).content_type(content).at(at);
-        let metadata = metadata.durability(Durability::Process);
         let (agent, run) = self.name;
-        self.writer = Some(self.log.start_run(agent.as_str(), run.as_str(), metadata)?);
-        Ok(())
+        self.log.append_to(agent.as_str(), run.as_str(), &record, Allow::everything()).map(drop)
     }
 
     /// Ends the run, if it has ended, unless that was done.
     fn end(&mut self) -> Result<()> {
-        if let Some(outcome) = &self.outcome
-            && !self.ended
-        {
-            let (agent, run) = self.name;
-            let _ = self.log.end_run(agent.as_str(), run.as_str(), outcome, Allow::everything())?;
-            self.ended = true;
-        }
-        Ok(())
+        let Some(outcome) = self.outcome.as_ref().filter(|_| !self.ended) else { return Ok(()) };
+        let (agent, run) = self.name;
+        self.ended = true;
+        self.log.end_run(agent.as_str(), run.as_str(), outcome, Allow::everything()).map(drop)
     }
 }
 
 fn new_record(read: &ReadRecord) -> NewRecord<'_> {
-    NewRecord::new(read.payload()).kind(read.kind()).content_type(read.content).at(read.at)
+    let FrameHeader { content, at, .. } = read.header;
+    NewRecord::new(read.payload()).kind(read.kind()).content_type(content).at(at)
 }

@@ -5,48 +5,32 @@ use crate::engine::salvage::scan::{ChunkAt, FrameAt, RecordAt, Run, Spot};
 use crate::error::{Damage, Error, Result};
 use crate::format::frames::block::{BlockHead, MAX_RECORD, seq_in, unpack_chunk};
 use crate::format::frames::compression::Unreadable;
-use crate::format::frames::frame::{
-    Chunks, FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_LATE, FRAME_HEADER_LEN,
-};
+use crate::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
-use crate::types::{ContentType, Lsn, Seq, Timestamp};
+use crate::types::Seq;
 
 /// A record that was read.
 #[derive(Debug)]
 pub(crate) struct ReadRecord {
-    pub(crate) seq: Seq,
-    pub(crate) lsn: Lsn,
-    pub(crate) at: Timestamp,
-    pub(crate) content: ContentType,
-    pub(crate) is_late: bool,
-    kind_len: usize,
+    pub(crate) header: FrameHeader,
+    /// The kind and the payload.
     bytes: Vec<u8>,
 }
 
 impl ReadRecord {
     /// A record of these bytes, whose kind must be text.
-    fn new(header: &FrameHeader, bytes: Vec<u8>) -> Option<Self> {
-        let kind_len = usize::from(header.name_len);
-        core::str::from_utf8(bytes.get(..kind_len)?).ok()?;
-        let FrameHeader { seq, lsn, at, content, .. } = *header;
-        Some(Self {
-            seq,
-            lsn,
-            at,
-            content,
-            is_late: header.flags & FLAG_LATE != 0,
-            kind_len,
-            bytes,
-        })
+    fn new(header: FrameHeader, bytes: Vec<u8>) -> Option<Self> {
+        core::str::from_utf8(bytes.get(..usize::from(header.name_len))?).ok()?;
+        Some(Self { header, bytes })
     }
 
     pub(crate) fn kind(&self) -> &str {
-        let kind = self.bytes.get(..self.kind_len).unwrap_or_default();
+        let kind = self.bytes.get(..self.header.name_len.into()).unwrap_or_default();
         core::str::from_utf8(kind).unwrap_or_default()
     }
 
     pub(crate) fn payload(&self) -> &[u8] {
-        self.bytes.get(self.kind_len..).unwrap_or_default()
+        self.bytes.get(self.header.name_len.into()..).unwrap_or_default()
     }
 }
 
@@ -62,21 +46,12 @@ fn is_read(result: Result<(), Unreadable>) -> Result<bool> {
 impl Located {
     /// The frame at a place, if it still checks.
     fn frame(&self, spot: Spot) -> Result<Option<(FrameHeader, Vec<u8>)>> {
-        let Some(found) = self.segments.get(spot.segment as usize) else { return Ok(None) };
-        let at = found.at + u64::from(spot.offset);
-        let head = self.disk.read_padded(at, FRAME_HEADER_LEN)?;
-        let Ok(header) = FrameHeader::decode_with(&head, &found.check, spot.offset) else {
-            return Ok(None);
-        };
-        let len = header.frame_len();
-        if len > found.len.saturating_sub(spot.offset as usize) {
-            return Ok(None);
+        let Some(segment) = self.segments.get(spot.segment as usize) else { return Ok(None) };
+        match segment.read_frame(spot.offset) {
+            Ok((header, payload)) => Ok(Some((header, payload.into_owned()))),
+            Err(Error::Corrupt(_)) => Ok(None),
+            Err(error) => Err(error),
         }
-        let mut bytes =
-            self.disk.read_padded(at + FRAME_HEADER_LEN as u64, len - FRAME_HEADER_LEN)?;
-        let is_whole = header.check_payload(&found.check, &bytes).is_ok();
-        bytes.truncate(header.payload_len as usize);
-        Ok(is_whole.then_some((header, bytes)))
     }
 
     /// The payload of a frame that is no record.
@@ -104,7 +79,7 @@ impl Located {
             }
             for (rank, row) in (0..).zip(&rows).filter(|(rank, _)| seq_in(&header, *rank) >= from) {
                 let bytes = row.bytes(&raw).unwrap_or_default().to_vec();
-                ReadRecord::new(&row.header(&header, rank), bytes).map_or(Ok(()), &mut *take)?;
+                ReadRecord::new(row.header(&header, rank), bytes).map_or(Ok(()), &mut *take)?;
             }
             return Ok(());
         }
@@ -113,7 +88,7 @@ impl Located {
         } else {
             self.join_chunks(run, &header, payload)?
         };
-        bytes.and_then(|bytes| ReadRecord::new(&header, bytes)).map_or(Ok(()), take)
+        bytes.and_then(|bytes| ReadRecord::new(header, bytes)).map_or(Ok(()), take)
     }
 
     /// The kind of a record in chunks, and the bytes of its chunks.
@@ -132,38 +107,21 @@ impl Located {
         payload.truncate(kind_len);
         let whole = kind_len + header.extra as usize;
         for number in 0..count {
-            let key = (first, number);
-            let from = run.chunks.partition_point(|chunk| (chunk.first, chunk.number) < key);
-            let copies = run.chunks.get(from..).unwrap_or_default().iter();
-            let copies = copies.take_while(|chunk| (chunk.first, chunk.number) == key);
-            if !self.append_chunk(copies, whole, &mut payload)? {
+            let at = run.chunks.binary_search_by_key(&(first, number), ChunkAt::key);
+            let chunk = at.ok().and_then(|at| run.chunks.get(at));
+            let frame = chunk.map(|chunk| self.frame(chunk.spot)).transpose()?;
+            let Some((header, stored)) = frame.flatten() else { return Ok(None) };
+            let room = whole.saturating_sub(payload.len());
+            if header.flags & FLAG_COMPRESSED != 0 {
+                if !is_read(unpack_chunk(&stored, room as u64, &mut payload))? {
+                    return Ok(None);
+                }
+            } else if stored.len() <= room {
+                payload.extend_from_slice(&stored);
+            } else {
                 return Ok(None);
             }
         }
         Ok((payload.len() == whole).then_some(payload))
-    }
-
-    /// Appends the bytes of the first copy of a chunk that can be read, up to `whole` bytes.
-    /// Returns whether there is one.
-    fn append_chunk<'c>(
-        &self,
-        copies: impl Iterator<Item = &'c ChunkAt>,
-        whole: usize,
-        bytes: &mut Vec<u8>,
-    ) -> Result<bool> {
-        for copy in copies {
-            let Some((chunk, stored)) = self.frame(copy.spot)? else { continue };
-            let (len, room) = (bytes.len(), whole.saturating_sub(bytes.len()));
-            if chunk.flags & FLAG_COMPRESSED != 0 {
-                if is_read(unpack_chunk(&stored, room as u64, bytes))? {
-                    return Ok(true);
-                }
-                bytes.truncate(len);
-            } else if stored.len() <= room {
-                bytes.extend_from_slice(&stored);
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }

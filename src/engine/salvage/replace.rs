@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::engine::reader::only_reading::OnlyReading;
-use crate::engine::salvage::kept::Kept;
 use crate::engine::salvage::report::SalvageReport;
 use crate::engine::salvage::salvage_between;
 use crate::engine::setup::options::Options;
@@ -43,12 +42,12 @@ pub fn salvage_in_place(path: impl AsRef<Path>) -> Result<Option<Replaced>> {
         return Err(Error::NetworkFileSystem { name });
     }
     let old = Arc::new(old);
-    if opens(Arc::new(Kept(Arc::clone(&old)))) {
+    if opens(Arc::<FileStorage>::clone(&old)) {
         return Ok(None);
     }
     let creation = Creation::begin_replacement(path)?;
-    let new = Kept(Arc::<FileStorage>::clone(creation.storage()));
-    let report = salvage_between(Arc::new(Kept(Arc::clone(&old))), Arc::new(new))?;
+    let new = Arc::<FileStorage>::clone(creation.storage());
+    let report = salvage_between(Arc::<FileStorage>::clone(&old), new)?;
     let damaged = creation.replace(&old)?;
     Ok(Some(Replaced { report, damaged }))
 }

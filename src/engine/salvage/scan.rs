@@ -2,22 +2,21 @@
 //! deleted.
 
 use core::cmp::Ordering;
-use core::mem;
 use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
 
-use crate::engine::salvage::locate::{Found, Located};
+use crate::engine::salvage::locate::Located;
 use crate::engine::state::fold::CREATES;
-use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
+use crate::engine::state::scan::{Item, Lexed, frames_below, lex, payload_of};
+use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
 use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
 use crate::format::map::manifest::used_len;
-use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, FrameHeader, FrameKind};
-use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
+use crate::types::{AgentId, Lsn, RunId, RunNo, Seq, Timestamp};
 
 /// The place of a frame whose payload checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +60,13 @@ pub(crate) struct ChunkAt {
     pub(crate) spot: Spot,
 }
 
+impl ChunkAt {
+    /// Copies of a chunk have the same key.
+    pub(crate) fn key(&self) -> (Lsn, u32) {
+        (self.first, self.number)
+    }
+}
+
 /// A run, or a version of a document.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
@@ -95,30 +101,18 @@ pub(crate) struct Scan {
     lost: Vec<Range<u64>>,
     /// Where the segments are.
     logs: Vec<Range<u64>>,
-    /// All of the log before this was durable.
-    floor: LogPosition,
-    /// A segment with frames follows in the log.
-    has_later: bool,
-    /// The first frame that is lost, from the durable position on.
-    first_loss: Option<LogPosition>,
-    /// The evictions, with their positions if they were perhaps never durable.
-    evictions: Vec<(LogPosition, Vec<Eviction>)>,
 }
 
-/// Reads all segments from the last to the first, because later frames state the durable position
-/// for earlier segments.
+/// Reads all segments.
 pub(crate) fn scan(located: &Located) -> Result<Scan> {
-    let mut scan = Scan { floor: located.durable, ..Scan::default() };
-    scan.lost.clone_from(&located.unread);
-    let mut order: Vec<(u32, &Found)> = (0..).zip(&located.segments).collect();
-    order.sort_by_key(|(_, found)| core::cmp::Reverse(found.check.segment()));
-    for (number, found) in order {
-        scan.read_segment(located, number, found)?;
+    let mut scan = Scan { lost: located.unread.clone(), ..Scan::default() };
+    for (number, segment) in (0..).zip(&located.segments) {
+        scan.read_segment(located, number, segment)?;
     }
-    scan.take_evictions();
     for run in scan.runs.values_mut() {
         run.records.sort_unstable();
         run.chunks.sort_unstable();
+        run.chunks.dedup_by_key(|chunk| chunk.key());
     }
     Ok(scan)
 }
@@ -132,44 +126,37 @@ fn keep_latest(kept: &mut Option<FrameAt>, found: FrameAt) {
 }
 
 impl Scan {
-    fn read_segment(&mut self, located: &Located, number: u32, found: &Found) -> Result<()> {
-        let data = located.disk.data_end(found.at, found.len as u64);
-        let bytes = located.disk.read_data(found.at, found.len, data)?;
-        let items = lex(&bytes, &found.check);
-        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
-        let seal = items.iter().filter_map(Item::frame).find(is_seal);
-        let end = found.end.or(seal.map(|seal| seal.header.position.offset));
-        let frames = frames_below(&items, end.unwrap_or(u32::MAX));
-        let is_log = found.purpose == Purpose::Log;
-        if is_log {
-            let stated = frames.iter().map(|lexed| lexed.header.durable).max();
-            self.floor = self.floor.max(stated.unwrap_or_default());
-        }
-        let durable = match self.floor.segment.cmp(&found.check.segment()) {
-            _ if found.end.is_some() || !is_log => u32::MAX,
+    fn read_segment(&mut self, located: &Located, number: u32, segment: &Segment) -> Result<()> {
+        let bytes = segment.read_all()?;
+        let items = lex(&bytes, segment.frames());
+        let sealed = segment.sealed();
+        let is_log = !segment.is_output();
+        let durable = match located.durable.segment.cmp(&segment.id()) {
+            _ if sealed.is_some() || !is_log => u32::MAX,
             Ordering::Greater => u32::MAX,
-            Ordering::Equal => self.floor.offset,
+            Ordering::Equal => located.durable.offset,
             Ordering::Less => 0,
         };
-        // The log goes on in the next segment only behind a SEAL.
-        let is_full = is_log && (durable == u32::MAX || self.has_later);
-        let least = if is_full { u32::MAX } else { durable };
-        let end =
-            end.unwrap_or_else(|| len_u32(used_len(&bytes)).max(if is_log { least } else { 0 }));
-        self.note_lost(&items, found, (end.min(len_u32(bytes.len())), durable));
-        self.has_later |= is_log && !frames.is_empty();
-        let directory = seal.filter(|_| durable == u32::MAX);
-        let directory = directory.and_then(|seal| directory_in(&bytes, seal));
-        let directory = directory.filter(|directory| directory.check().is_ok());
+        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
+        let seal =
+            || Some(items.iter().filter_map(Item::frame).find(is_seal)?.header.position.offset);
+        let end = sealed.map(|sealed| sealed.end).or_else(seal);
+        let frames = frames_below(&items, end.unwrap_or(u32::MAX));
+        let least = if is_log { durable } else { 0 };
+        let end = end.unwrap_or_else(|| len_u32(used_len(&bytes)).max(least));
+        self.note_lost(&items, segment.file_offset(), end.min(len_u32(bytes.len())));
+        // Without a SEAL record, a directory may list frames that a power cut took.
+        let directory = sealed.and_then(|_| segment.directory().ok());
         for lexed in &self.counted(&frames, durable) {
             let (header, spot) = (&lexed.header, Spot::of(number, lexed));
             let payload = lexed.payload.is_ok().then(|| payload_of(&bytes, header));
             if header.kind == FrameKind::Evict {
                 let evictions = payload.and_then(|payload| decode_evictions(payload).ok());
                 self.lost_evictions |= evictions.is_none() && directory.is_none();
-                let is_durable = header.position.offset < durable;
-                let position = if is_durable { LogPosition::default() } else { header.position };
-                self.evictions.push((position, evictions.unwrap_or_default()));
+                for Eviction { run_no, receipt } in evictions.unwrap_or_default() {
+                    self.evicted.insert(run_no);
+                    self.receipts.extend(receipt.map(|receipt| (run_no, receipt)));
+                }
             } else if header.run_no != RunNo(0) {
                 self.note_frame(header, payload, spot);
             }
@@ -182,39 +169,18 @@ impl Scan {
     }
 
     /// Notes where bytes that are no whole frames stand in place of frames.
-    fn note_lost(&mut self, items: &[Item], found: &Found, (end, durable): (u32, u32)) {
+    fn note_lost(&mut self, items: &[Item], at: u64, end: u32) {
         for item in items {
             let (offset, to) = match *item {
                 Item::Gap { from, to, .. } => (from, to.unwrap_or(end).min(end)),
                 Item::Frame(lexed) if lexed.payload.is_err() => (item.offset(), lexed.end()),
                 Item::Frame(_) => continue,
             };
-            if offset >= to {
-                continue;
-            }
-            self.lost.push(found.at + u64::from(offset)..found.at + u64::from(to));
-            if offset >= durable {
-                let position = LogPosition { segment: found.check.segment(), offset };
-                let first = self.first_loss.unwrap_or(position);
-                self.first_loss = Some(first.min(position));
+            if offset < to {
+                self.lost.push(at + u64::from(offset)..at + u64::from(to));
             }
         }
-        self.logs.push(found.at..found.at + u64::from(end));
-    }
-
-    /// Takes the evictions that count. After a power cut the log ends at the first frame that was
-    /// not stored, so later ones delete nothing.
-    fn take_evictions(&mut self) {
-        for (position, evictions) in mem::take(&mut self.evictions) {
-            if self.first_loss.is_some_and(|loss| loss < position) {
-                self.lost_evictions = true;
-                continue;
-            }
-            for eviction in evictions {
-                self.evicted.insert(eviction.run_no);
-                self.receipts.extend(eviction.receipt.map(|receipt| (eviction.run_no, receipt)));
-            }
-        }
+        self.logs.push(at..at + u64::from(end));
     }
 
     fn note_frame(&mut self, header: &FrameHeader, payload: Option<&[u8]>, spot: Spot) {

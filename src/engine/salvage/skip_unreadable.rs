@@ -1,7 +1,7 @@
 //! Zeros in place of the pages that the device cannot read.
 
 use core::ops::Range;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -14,17 +14,11 @@ use crate::format::PAGE;
 /// The errors of Linux for a medium that cannot be read: EIO, ENODATA, EBADMSG and EILSEQ.
 const OF_MEDIUM: [i32; 4] = [5, 61, 74, 84];
 
-/// A storage that is only read. It notes which pages the device could not read.
+/// A storage that is only read. It notes which pages the device could not read, and why.
 #[derive(Debug)]
 pub(crate) struct SkipUnreadable {
     inner: Arc<dyn Storage>,
-    unread: Mutex<Unread>,
-}
-
-#[derive(Debug, Default)]
-struct Unread {
-    pages: BTreeSet<u64>,
-    first: Option<Error>,
+    unread: Mutex<BTreeMap<u64, Error>>,
 }
 
 impl SkipUnreadable {
@@ -36,31 +30,12 @@ impl SkipUnreadable {
     pub(crate) fn unread_in(&self, within: &Range<u64>) -> Vec<Range<u64>> {
         let pages = within.start / PAGE..within.end.div_ceil(PAGE);
         let unread = self.unread.lock();
-        unread.pages.range(pages).map(|page| page * PAGE..(page + 1) * PAGE).collect()
+        unread.range(pages).map(|(page, _)| page * PAGE..(page + 1) * PAGE).collect()
     }
 
-    /// The first error of the device.
-    pub(crate) fn first_failure(&self) -> Option<Error> {
-        self.unread.lock().first.clone()
-    }
-
-    fn read_page(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        let is_known = self.unread.lock().pages.contains(&(at / PAGE));
-        if is_known {
-            buf.fill(0);
-            return Ok(());
-        }
-        self.inner.read_at(at, buf).or_else(|error| {
-            if !is_of_medium(&error) {
-                return Err(error);
-            }
-            buf.fill(0);
-            let mut unread = self.unread.lock();
-            unread.pages.insert(at / PAGE);
-            let action = IoAction::Read { offset: at };
-            unread.first.get_or_insert(Error::Io { action, source: Arc::new(error) });
-            Ok(())
-        })
+    /// An error of the device, if there was one.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.unread.lock().values().next().cloned()
     }
 }
 
@@ -78,18 +53,23 @@ impl Storage for SkipUnreadable {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let range = offset..offset.saturating_add(buf.len() as u64);
-        if self.unread_in(&range).is_empty() {
-            match self.inner.read_at(offset, buf) {
-                Err(error) if is_of_medium(&error) => {}
-                read => return read,
-            }
+        match self.inner.read_at(offset, buf) {
+            Err(error) if is_of_medium(&error) => {}
+            read => return read,
         }
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let len = usize::try_from(PAGE - at % PAGE).unwrap_or(rest.len()).min(rest.len());
             let (piece, behind) = rest.split_at_mut(len);
-            self.read_page(at, piece)?;
+            if let Err(error) = self.inner.read_at(at, piece) {
+                if !is_of_medium(&error) {
+                    return Err(error);
+                }
+                piece.fill(0);
+                let action = IoAction::Read { offset: at };
+                let error = Error::Io { action, source: Arc::new(error) };
+                self.unread.lock().insert(at / PAGE, error);
+            }
             (at, rest) = (at + len as u64, behind);
         }
         Ok(())

@@ -63,6 +63,8 @@ pub struct Options {
     pub(crate) environment: Environment,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) scheduler: Option<Arc<dyn Scheduler>>,
+    /// Closing does not release the file, which a salvage names afterwards.
+    pub(crate) keeps_file: bool,
 }
 
 impl Default for Options {
@@ -91,6 +93,7 @@ impl Options {
             environment: Environment::system(),
             observer: None,
             scheduler: None,
+            keeps_file: false,
         }
     }
 

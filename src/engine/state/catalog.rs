@@ -15,8 +15,8 @@ use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
 use crate::index::{
-    self, Applied, DifferenceKind, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing,
-    Places, RedbFailure, RunState, Subject,
+    self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing, Places,
+    RedbFailure, RunState,
 };
 use crate::types::{RunNo, SegmentId};
 
@@ -216,22 +216,16 @@ impl Catalog {
     /// eviction, segments of its run may already be gone.
     pub(crate) fn index_matches(&self, deleted: &HashSet<RunNo>) -> Result<Option<bool>> {
         let Some(index) = &self.index else { return Ok(None) };
-        let is_unread =
-            |error| matches!(error, IndexError::Redb(RedbFailure::Io | RedbFailure::Closed));
         let matches = || {
-            let (mut same, mut is_read) = (true, true);
-            let checked = index::check(index, self, &mut |difference| {
-                if let DifferenceKind::Unreadable(error) = difference.kind {
-                    is_read &= !is_unread(error);
-                }
-                let excused = match difference.subject {
-                    Some(Subject::Run(run_no)) => deleted.contains(&run_no),
-                    _ => !deleted.is_empty(),
-                };
-                same &= excused;
-            });
-            is_read &= !checked.is_err_and(is_unread);
-            is_read.then(|| same && checked.is_ok())
+            let is_excused = |run_no: Option<RunNo>| match run_no {
+                Some(run_no) => deleted.contains(&run_no),
+                None => !deleted.is_empty(),
+            };
+            match index::check(index, self, &is_excused) {
+                Ok(same) => Some(same),
+                Err(IndexError::Redb(RedbFailure::Io | RedbFailure::Closed)) => None,
+                Err(_) => Some(false),
+            }
         };
         // A failed read is not a difference, and the next read may succeed.
         let mut same = matches();

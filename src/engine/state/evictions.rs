@@ -11,9 +11,9 @@ pub(crate) fn has_evictions(segment: &Segment) -> bool {
     segment.sealed().is_some_and(|sealed| sealed.has_evictions)
 }
 
-/// The runs that a segment evicts. Reads it if it was retired before the opening.
+/// The runs that a sealed segment evicts.
 pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
-    if segment.sealed().is_some_and(|sealed| !sealed.has_evictions) {
+    if !has_evictions(segment) {
         return Ok(Vec::new());
     }
     segment.in_directory(|directory| {

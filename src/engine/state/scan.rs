@@ -10,7 +10,7 @@ use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
+use crate::format::frames::block::MAX_BLOCK_RECORDS;
 use crate::format::frames::eviction;
 use crate::format::frames::frame::{
     self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, claims_position, frame_len,
@@ -19,7 +19,7 @@ use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::directory::RECORD_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
-use crate::types::{AgentId, LogPosition, RunId, RunNo, Seq};
+use crate::types::{AgentId, LogPosition, RunId, RunNo};
 
 /// A frame with a valid header.
 #[derive(Debug, Clone, Copy)]
@@ -309,10 +309,11 @@ fn note(
     note_frame(&mut replayed.builder, header, &evicted);
     if header.kind == FrameKind::Block {
         // No segment lists more records than its directory has space for behind its frames.
-        let taken = lexed.end() as usize + frame_len(replayed.builder.encoded_len());
-        let room = piece.extent_len.saturating_sub(taken) / RECORD_COST;
-        if header.extra > MAX_BLOCK_RECORDS || header.extra as usize > room {
-            tell(Damage::OutOfRange { found: header.extra.into(), max: room as u64 });
+        let most = header.extra.min(MAX_BLOCK_RECORDS);
+        let directory = replayed.builder.encoded_len() + most as usize * RECORD_COST;
+        let end = lexed.end() as usize + frame_len(directory);
+        if header.extra > most || end > piece.extent_len {
+            tell(Damage::OutOfRange { found: end as u64, max: piece.extent_len as u64 });
         } else {
             note_block(&mut replayed.builder, header, piece.payload_of(header));
         }
@@ -326,17 +327,14 @@ pub(crate) fn frames_below(items: &[Item], end: u32) -> Vec<Lexed> {
 }
 
 /// The directory of a sealed segment, built again from its frames, if its bytes have the digest
-/// that the SEAL record states. Then they are the bytes that were stored. A segment that was
-/// retired before the opening has no SEAL record, and counts only for the order of freeing.
+/// that the SEAL record states. Then they are the bytes that were stored.
 pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
-    let extent_len = segment.extent_size().bytes_u32();
-    let end = segment.sealed().map_or(extent_len, |sealed| sealed.end);
-    let next_run_no = segment.sealed().map_or(RunNo(0), |sealed| sealed.next_run_no);
+    let Some(SealedAt { end, digest, next_run_no, .. }) = segment.sealed() else { return Ok(None) };
     let bytes = &*segment.read_up_to(end as usize)?;
-    let piece = Piece { at: 0, bytes, extent_len: extent_len as usize };
+    let extent_len = segment.extent_size().bytes_u32() as usize;
+    let piece = Piece { at: 0, bytes, extent_len };
     let rebuilt = directory_of(piece, segment.frames(), (end, next_run_no));
-    let is_it = |sealed: SealedAt| crc32fast::hash(&rebuilt) == sealed.digest;
-    Ok(segment.sealed().is_none_or(is_it).then_some(rebuilt))
+    Ok((crc32fast::hash(&rebuilt) == digest).then_some(rebuilt))
 }
 
 /// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
@@ -364,31 +362,6 @@ pub(crate) fn records_in(header: &FrameHeader) -> Option<u32> {
         FrameKind::Block => Some(header.extra),
         _ => None,
     }
-}
-
-/// The record that is missing in a gap, by the offset where the gap starts.
-pub(crate) type Missing = HashMap<u32, (RunNo, Seq)>;
-
-/// The holes that gaps leave in the sequences of runs. If a run has records on both sides of a gap,
-/// the first one behind it shows which record is missing.
-pub(crate) fn missing_in<'a>(items: impl Iterator<Item = &'a Item>) -> Missing {
-    let mut due: HashMap<RunNo, (u32, Seq)> = HashMap::new();
-    let (mut gaps, mut missing) = (Vec::new(), Missing::new());
-    for item in items {
-        let Some(Lexed { header, .. }) = item.frame() else {
-            gaps.push(item.offset());
-            continue;
-        };
-        let Some(records) = records_in(header) else { continue };
-        let next = (header.position.offset, seq_in(header, records));
-        let Some((last, seq)) = due.insert(header.run_no, next) else { continue };
-        while seq < header.seq
-            && let Some(gap) = gaps.pop_if(|gap| *gap > last)
-        {
-            missing.insert(gap, (header.run_no, seq));
-        }
-    }
-    missing
 }
 
 /// The first offset at or behind `from` with a valid frame header.

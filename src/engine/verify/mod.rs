@@ -1,9 +1,6 @@
 //! Checking everything in the file, and listing every problem with its place.
 
-mod replica;
 mod segments;
-
-pub(crate) use replica::verify_replica;
 
 use core::cell::RefCell;
 use core::cmp::Ordering;
@@ -11,19 +8,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::Engine;
+use crate::engine::read::list::count_runs;
 use crate::engine::read::trace::Trace;
+use crate::engine::reader::Replica;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
-use crate::engine::verify::segments::{Large, check_sealed, check_tail, read_large};
+use crate::engine::storage::disk::Disk;
+use crate::engine::verify::segments::{Large, check_segment, read_large};
 use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::codec::Decoded;
 use crate::format::map::header::{HeaderFault, StaticHeader};
-use crate::format::map::manifest::{AreaHeader, read_area};
+use crate::format::map::manifest::read_area;
 use crate::format::map::owner;
 use crate::format::map::superblock::Superblock;
 use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT};
 use crate::index::{DirectoryScan, RunRow, Span};
-use crate::types::{RunNo, SegmentId, Seq};
+use crate::types::{LogPosition, RunNo, Seq};
 
 /// The result of checking everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,8 +42,6 @@ pub struct VerifyReport {
     pub records: u64,
     /// How many runs live.
     pub runs: u64,
-    /// How many runs have frames in each segment, summed over the segments.
-    pub run_parts: u64,
     /// How many bytes were read.
     pub bytes: u64,
     /// Whether the index was compared: there was one, and it was not dropped meanwhile.
@@ -56,34 +55,69 @@ impl VerifyReport {
     }
 }
 
+/// How often a page is read that does not check: another process may be writing it.
+const LOOKS: usize = 8;
+
+/// The log at one moment.
+struct Moment {
+    /// Ascending.
+    sealed: Vec<Arc<Segment>>,
+    tail: Arc<Segment>,
+    /// The end of the log in the tail.
+    end: u32,
+    deleted: Arc<HashSet<RunNo>>,
+    /// The directory of the tail that is being built.
+    directory: Vec<u8>,
+    /// The first sequences of the runs that have records in the tail.
+    in_tail: HashMap<RunNo, Seq>,
+}
+
+impl Moment {
+    fn of(state: &LogState) -> Self {
+        let mut sealed: Vec<_> =
+            state.catalog.segments().iter().chain(&state.unapplied).cloned().collect();
+        sealed.sort_by_key(|segment| segment.id());
+        let runs = state.tail.builder.runs().iter().map(|built| &built.entry);
+        Self {
+            sealed,
+            tail: Arc::clone(&state.tail.segment),
+            end: state.tail.offset,
+            deleted: Arc::clone(&state.deleted),
+            directory: state.tail.builder.encode(state.next_run_no),
+            in_tail: runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect(),
+        }
+    }
+}
+
+/// The questions of a check to the store.
+struct Questions<'q> {
+    trace_of: &'q dyn Fn(RunNo) -> Result<Option<Trace>>,
+    /// Whether the segment is still in its extent, so that problems in it count.
+    holds: &'q dyn Fn(&Segment) -> Result<bool>,
+}
+
 impl Engine {
     pub(crate) fn verify(&self) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         self.verify_front(&mut report)?;
         let counted = self.stats();
         report.runs = report.unless_damaged(counted)?.map_or(0, |counted| counted.runs);
-        let (sealed, tail, end, catalog, deleted, host, in_tail) = {
+        let reader = &self.log.reader;
+        let (moment, catalog, host) = {
             let index = self.checkpoints.index.lock();
-            let state = self.log.reader.open()?;
-            let (tail, catalog) = (Arc::clone(&state.tail.segment), Arc::clone(&state.catalog));
-            let (end, deleted) = (state.tail.offset, Arc::clone(&state.deleted));
-            let runs = state.tail.builder.runs().iter().map(|built| &built.entry);
-            let in_tail = runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect();
-            (sealed_segments(&state), tail, end, catalog, deleted, index.host().cloned(), in_tail)
+            let state = reader.open()?;
+            (Moment::of(&state), Arc::clone(&state.catalog), index.host().cloned())
         };
-        let mut large = Large::new();
-        let row_of = |run_no| self.log.reader.row_of(run_no).ok().flatten();
-        let name_of = |run_no| row_of(run_no).map(|row| (row.agent, row.run));
-        for segment in &sealed {
-            verify_segment_header(segment, &mut report)?;
-            report.add(check_sealed(segment, &name_of, &mut large))?;
-        }
-        verify_segment_header(&tail, &mut report)?;
-        report.add(check_tail(&tail, end, &name_of, &mut large))?;
-        self.verify_large(large, &mut report)?;
-        verify_sequences(sealed, (tail.id(), &in_tail), &deleted, &mut report)?;
+        let questions = Questions {
+            trace_of: &|run_no| {
+                let opened = reader.open_number(run_no)?;
+                Ok(opened.map(|opened| Trace::new(Arc::new(opened), run_no, None)))
+            },
+            holds: &|_| Ok(true),
+        };
+        report.check_log(&moment, &questions)?;
         if let Some(host) = host.filter(|_| catalog.index().is_some()) {
-            let matches = catalog.index_matches(&deleted);
+            let matches = catalog.index_matches(&moment.deleted);
             // An index that was dropped meanwhile does not answer, which is not a problem.
             let matches = report.unless_damaged(matches)?.flatten();
             let matches = matches.filter(|matches| *matches || !host.is_detached());
@@ -95,38 +129,10 @@ impl Engine {
         Ok(report)
     }
 
-    fn verify_large(&self, large: Large, report: &mut VerifyReport) -> Result<()> {
-        for (run_no, seqs) in large {
-            let opened = report.unless_damaged(self.log.reader.open_number(run_no))?;
-            // It may have been deleted meanwhile.
-            let Some(opened) = opened.flatten() else { continue };
-            let trace = Trace::new(Arc::new(opened), run_no, None);
-            read_large(trace, &seqs, report)?;
-        }
-        Ok(())
-    }
-
     /// Checks everything before the extents, and the manifest wherever it is.
     fn verify_front(&self, report: &mut VerifyReport) -> Result<()> {
         let allocator = self.log.space.allocator.lock();
-        let header = self.log.disk.read_padded(0, PAGE_LEN)?;
-        if let Err(fault) = StaticHeader::decode(&header) {
-            let damage = match fault {
-                HeaderFault::Damaged(damage) => damage,
-                _ => Damage::Magic,
-            };
-            report.problems.push(Corruption::new(Place::Header, damage));
-        }
-        for slot in 0..2u8 {
-            let bytes =
-                self.log.disk.read_padded(SUPERBLOCK_AT + u64::from(slot) * PAGE, PAGE_LEN)?;
-            if let Err(damage) = Superblock::decode(&bytes) {
-                report.problems.push(Corruption::new(Place::Superblock { slot }, damage));
-            }
-        }
-        if let Err(damage) = owner::decode(&self.log.disk.read_padded(OWNER_AT, PAGE_LEN)?) {
-            report.problems.push(Corruption::new(Place::OwnerPage, damage));
-        }
+        report.check_pages(&self.log.disk)?;
         let at = allocator.manifest.at();
         let area = self.log.disk.read_padded(at.offset, usize::try_from(at.len).unwrap_or(0))?;
         let damage = match read_area(&area, self.log.setup.uuid, at.generation) {
@@ -134,11 +140,108 @@ impl Engine {
             Ok(_) => Some(Damage::Mismatch),
             Err(damage) => Some(damage),
         };
-        let damage = damage.or_else(|| AreaHeader::decode(&area).err());
         if let Some(damage) = damage {
             report.problems.push(Corruption::new(Place::Manifest { offset: at.offset }, damage));
         }
-        report.bytes += 4 * PAGE + at.len;
+        report.bytes += at.len;
+        Ok(())
+    }
+}
+
+/// Checks a store that this process only reads. What the writer moved meanwhile is left out: where
+/// it is now was checked, or will be the next time.
+pub(crate) fn verify_replica(replica: &Arc<Replica>) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    report.check_pages(&replica.disk)?;
+    let known = replica.report();
+    let moment = Moment::of(&*replica.answers.open()?);
+    // Directories are read below, and so are frames in front of the ends of their segments.
+    let is_read = |at: LogPosition| {
+        let in_sealed = |segment: &Arc<Segment>| {
+            segment.id() == at.segment && segment.sealed().is_some_and(|seal| at.offset < seal.end)
+        };
+        let in_tail = moment.tail.id() == at.segment && at.offset < moment.end;
+        in_tail || moment.sealed.iter().any(in_sealed)
+    };
+    let is_told = |found: &&Corruption| match found.place {
+        Place::Manifest { .. } | Place::Extent { .. } => true,
+        Place::Frame(at) => !is_read(at),
+        _ => false,
+    };
+    report.problems.extend(known.damaged.iter().filter(is_told).cloned());
+    let questions = Questions {
+        trace_of: &|run_no| {
+            let view = replica.number();
+            let opened = replica.ask(|answers| answers.open_number(run_no))?;
+            let trace = opened.map(|opened| Trace::new(Arc::new(opened), run_no, None));
+            Ok(trace.map(|trace| trace.moving(Arc::<Replica>::clone(replica), view)))
+        },
+        holds: &|segment| replica.holds(segment),
+    };
+    report.check_log(&moment, &questions)?;
+    report.runs = report.unless_damaged(replica.ask(count_runs))?.unwrap_or(0);
+    Ok(report)
+}
+
+impl VerifyReport {
+    /// Checks each segment, each large record, and that runs go on where they ended before.
+    fn check_log(&mut self, moment: &Moment, questions: &Questions<'_>) -> Result<()> {
+        let mut large = Large::new();
+        let open = (moment.end, &*moment.directory);
+        for segment in moment.sealed.iter().chain([&moment.tail]) {
+            // A store without any segment has a tail without an extent.
+            if segment.extent().0 == u32::MAX {
+                continue;
+            }
+            let mut found = Self::default();
+            verify_segment_header(segment, &mut found)?;
+            found.add(check_segment(segment, open, &mut large))?;
+            if found.is_clean() || (questions.holds)(segment)? {
+                self.add(Ok(found))?;
+            }
+        }
+        for (run_no, seqs) in large {
+            let trace = self.unless_damaged((questions.trace_of)(run_no))?;
+            // It may have been deleted meanwhile.
+            if let Some(trace) = trace.flatten() {
+                read_large(trace, &seqs, self)?;
+            }
+        }
+        verify_sequences(moment, self)
+    }
+
+    /// Checks what stands in front of the manifest.
+    fn check_pages(&mut self, disk: &Disk) -> Result<()> {
+        let header = |page: &[u8]| match StaticHeader::decode(page) {
+            Err(HeaderFault::Damaged(damage)) => Err(damage),
+            Err(_) => Err(Damage::Magic),
+            Ok(_) => Ok(()),
+        };
+        self.check_page(disk, (0, Place::Header), &header)?;
+        for slot in 0..2u8 {
+            let at = SUPERBLOCK_AT + u64::from(slot) * PAGE;
+            let superblock = |page: &[u8]| Superblock::decode(page).map(drop);
+            self.check_page(disk, (at, Place::Superblock { slot }), &superblock)?;
+        }
+        let owner = |page: &[u8]| owner::decode(page).map(drop);
+        self.check_page(disk, (OWNER_AT, Place::OwnerPage), &owner)
+    }
+
+    fn check_page(
+        &mut self,
+        disk: &Disk,
+        (at, place): (u64, Place),
+        check: &dyn Fn(&[u8]) -> Decoded<()>,
+    ) -> Result<()> {
+        self.bytes += PAGE;
+        let mut damage = None;
+        for _ in 0..LOOKS {
+            match check(&disk.read_padded(at, PAGE_LEN)?) {
+                Ok(()) => return Ok(()),
+                Err(found) => damage = Some(found),
+            }
+        }
+        self.problems.extend(damage.map(|damage| Corruption::new(place, damage)));
         Ok(())
     }
 }
@@ -155,18 +258,14 @@ fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result
 
 /// Reports runs whose records in a segment overlap those of an earlier segment, or do not directly
 /// follow them: records in between are lost.
-fn verify_sequences(
-    sealed: Vec<Arc<Segment>>,
-    (tail, in_tail): (SegmentId, &HashMap<RunNo, Seq>),
-    deleted: &HashSet<RunNo>,
-    report: &mut VerifyReport,
-) -> Result<()> {
-    let catalog = Catalog::new(sealed, None, None);
+fn verify_sequences(moment: &Moment, report: &mut VerifyReport) -> Result<()> {
+    let catalog = Catalog::new(moment.sealed.clone(), None, None);
     let found = RefCell::new(Vec::new());
     let walk = |row: RunRow, spans: Vec<Span>| {
         let sealed =
             spans.iter().filter_map(|span| Some((span.segment, span.first_seq?, span.next_seq)));
-        let last = in_tail.get(&row.run_no).map(|first| (tail, *first, *first));
+        let in_tail = moment.in_tail.get(&row.run_no);
+        let last = in_tail.map(|first| (moment.tail.id(), *first, *first));
         let mut next = Seq(0);
         let odd = sealed.chain(last).find_map(|(segment, first, end)| {
             let odd = match first.cmp(&next) {
@@ -178,7 +277,7 @@ fn verify_sequences(
             odd
         });
         if let Some((segment, damage, seq)) = odd
-            && !deleted.contains(&row.run_no)
+            && !moment.deleted.contains(&row.run_no)
         {
             let odd = Corruption::new(Place::Directory { segment }, damage);
             found.borrow_mut().push(odd.of(&row.agent, &row.run).at(Some(seq)));
@@ -197,14 +296,6 @@ fn verify_sequences(
         walked => walked?,
     }
     Ok(())
-}
-
-/// The sealed segments, ascending.
-fn sealed_segments(state: &LogState) -> Vec<Arc<Segment>> {
-    let mut sealed: Vec<_> =
-        state.catalog.segments().iter().chain(&state.unapplied).cloned().collect();
-    sealed.sort_by_key(|segment| segment.id());
-    sealed
 }
 
 impl VerifyReport {
@@ -228,7 +319,6 @@ impl VerifyReport {
         self.segments += check.segments;
         self.frames += check.frames;
         self.records += check.records;
-        self.run_parts += check.run_parts;
         self.bytes += check.bytes;
         self.problems.extend(check.problems);
         Ok(())

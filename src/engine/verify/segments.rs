@@ -1,17 +1,17 @@
 //! Checking a whole segment without changing anything, for `verify`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::read::block::{each_record, inner_damage};
 use crate::engine::read::trace::Trace;
 use crate::engine::state::scan::{
-    Item, Lexed, frames_below, lex, missing_in, names, payload_of, records_in, replay,
+    Item, Lexed, Piece, Replayed, lex, payload_of, records_in, replay_piece,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
-use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
 
@@ -41,104 +41,69 @@ pub(crate) fn read_large(
     Ok(())
 }
 
-/// Finds the agent and the run of a number outside of the segment's frames.
-pub(crate) type NameOf<'n> = &'n dyn Fn(RunNo) -> Option<(AgentId, RunId)>;
-
-/// Checks a sealed segment: every frame up to its end, the directory, and each against the other.
-pub(crate) fn check_sealed(
+/// Checks a segment: every frame up to its end, the directory, and each against the other. For the
+/// tail, `open` has the end of the log and the directory that is being built.
+pub(crate) fn check_segment(
     segment: &Segment,
-    name_of: NameOf<'_>,
+    open: (u32, &[u8]),
     large: &mut Large,
 ) -> Result<VerifyReport> {
     let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
-    let Some(sealed) = segment.sealed() else { return Ok(check) };
-    let extent = segment.read_all()?;
-    let items = lex(&extent, segment.frames());
-    let stored = match segment.stored_directory() {
-        Ok(bytes) => Some(bytes),
-        Err(Error::Corrupt(corruption)) => {
-            check.problems.push(Corruption {
-                place: Place::Directory { segment: segment.id() },
-                ..corruption
-            });
+    let end = segment.sealed().map_or(open.0, |sealed| sealed.end);
+    let extent = segment.read_up_to(end as usize)?;
+    check.bytes = u64::from(end);
+    let stored = match segment.sealed().map(|_| segment.stored_directory()) {
+        None => Some(Cow::Borrowed(open.1)),
+        Some(Ok(bytes)) => Some(bytes),
+        Some(Err(Error::Corrupt(damage))) => {
+            let place = Place::Directory { segment: segment.id() };
+            check.problems.push(Corruption { place, ..damage });
             None
         }
-        Err(error) => return Err(error),
+        Some(Err(error)) => return Err(error),
     };
-    let known = stored.as_ref().and_then(|bytes| Directory::new(bytes).ok());
-    let named = known.map(|directory| record_names(&directory)).unwrap_or_default();
-    let frames = check.walk(segment, (&extent, &items), sealed.end, (&named, name_of), large);
-    if let Some((stored, directory)) = stored.as_deref().zip(known) {
-        check.compare(segment, &extent, &frames, (stored, &directory));
-    }
-    check.bytes = u64::from(sealed.end);
-    Ok(check)
-}
-
-/// Checks the tail's segment up to its end.
-pub(crate) fn check_tail(
-    segment: &Segment,
-    end: u32,
-    name_of: NameOf<'_>,
-    large: &mut Large,
-) -> Result<VerifyReport> {
-    let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
-    let extent = segment.read_up_to(end as usize)?;
+    let directory = match &stored {
+        Some(bytes) => Directory::new(bytes).ok(),
+        // It may be built again; then it names what is damaged.
+        None => segment.directory().ok(),
+    };
     let items = lex(&extent, segment.frames());
-    let runs = names(&extent, &frames_below(&items, end));
-    let missing = missing_in(items.iter().take_while(|item| item.offset() < end));
-    let named = items.iter().filter_map(|item| {
-        let (run_no, seq) = match item {
-            Item::Frame(lexed) => (lexed.header.run_no, lexed.header.seq),
-            Item::Gap { from, .. } => *missing.get(from)?,
-        };
-        let run = runs.get(&run_no).cloned().or_else(|| name_of(run_no))?;
-        Some((item.offset(), Name { run, seq: Some(seq), records: 1 }))
-    });
-    let named: Names = named.collect();
-    let frames = check.walk(segment, (&extent, &items), end, (&named, name_of), large);
-    check.run_parts = replay(&extent, &frames, end, &mut |_| None).builder.runs().len() as u64;
-    check.bytes = u64::from(end.min(u32::try_from(extent.len()).unwrap_or(u32::MAX)));
+    let frames = check.walk(segment, (&extent, &items), end, directory.as_ref(), large);
+    if let Some((stored, directory)) = stored.as_deref().zip(directory) {
+        // Frames that are damaged are other frames than those that the directory lists.
+        let extent_len = segment.extent_size().bytes_u32() as usize;
+        let piece = Piece { at: 0, bytes: &extent, extent_len };
+        let mut rebuilt = Replayed::default();
+        replay_piece(&mut rebuilt, piece, &frames, u32::MAX, &mut |_| None);
+        if check.is_clean() && rebuilt.builder.encode(directory.next_run_no()) != stored {
+            let place = Place::Directory { segment: segment.id() };
+            check.problems.push(Corruption::new(place, Damage::Mismatch));
+        }
+    }
     Ok(check)
 }
 
-/// The records by offset, as the directory lists them: for a block, the first one.
-type Names = HashMap<u32, Name>;
-
-/// The run, the sequence if it is known, and the number of records in the frame.
-#[derive(Debug, Clone)]
-struct Name {
-    run: (AgentId, RunId),
-    seq: Option<Seq>,
-    records: u32,
-}
-
-impl Name {
-    /// The sequences of the records, if they are known.
-    fn seqs(&self) -> impl Iterator<Item = Option<Seq>> + '_ {
-        let seq = |rank| self.seq.map(|seq| Seq(seq.0.saturating_add(u64::from(rank))));
-        (0..self.records).map(seq)
-    }
-}
+/// The run of each listed frame, and the sequences of its records, by the offset of the frame.
+type Names = HashMap<u32, ((AgentId, RunId), Vec<Seq>)>;
 
 fn record_names(directory: &Directory<'_>) -> Names {
     let mut names = Names::new();
     for slot in 0..directory.run_count() {
         let Ok(entry) = directory.run(slot) else { continue };
-        let whole = entry.first_seq.is_some_and(|first| {
-            entry.next_seq.0.checked_sub(first.0) == Some(u64::from(entry.records))
-        });
         for index in 0..entry.records {
             let Ok(offset) = directory.record_offset(slot, index) else { break };
-            let seq = entry
-                .first_seq
-                .filter(|_| whole)
-                .map(|seq| Seq(seq.0.saturating_add(index.into())));
-            let new = || Name { run: (entry.agent.clone(), entry.run.clone()), seq, records: 0 };
-            names.entry(offset).or_insert_with(new).records += 1;
+            let new = || ((entry.agent.clone(), entry.run.clone()), Vec::new());
+            let seq = entry.first_seq.map(|first| Seq(first.0.saturating_add(index.into())));
+            names.entry(offset).or_insert_with(new).1.extend(seq);
         }
     }
     names
+}
+
+/// The names of a run that the directory lists.
+fn name_in(directory: Option<&Directory<'_>>, run_no: RunNo) -> Option<(AgentId, RunId)> {
+    let entry = directory?.run(directory?.find_no(run_no).ok()??).ok()?;
+    Some((entry.agent, entry.run))
 }
 
 /// The damage of a frame, for each record that it affects.
@@ -159,63 +124,44 @@ impl VerifyReport {
         segment: &Segment,
         (extent, items): (&[u8], &[Item]),
         end: u32,
-        (names, name_of): (&Names, NameOf<'_>),
+        directory: Option<&Directory<'_>>,
         large: &mut Large,
     ) -> Vec<Lexed> {
+        let names = directory.map(record_names).unwrap_or_default();
         let mut frames = Vec::new();
         for item in items.iter().take_while(|item| item.offset() < end) {
             let place = Place::Frame(segment.position(item.offset()));
             let name = names.get(&item.offset());
-            let run = name.map(|name| &name.run);
             match item {
                 Item::Frame(lexed) => {
-                    self.frames += 1;
-                    self.records += u64::from(records_in(&lexed.header).unwrap_or(0));
-                    // At most as many problems as the directory lists records.
-                    let most = name.map_or(1, |name| name.records as usize);
-                    for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
-                        let problem = Corruption::new(place, damage).of_named(run).at(seq);
-                        // Directories list only records; for other frames the header has the run.
-                        let known = run.is_none().then(|| name_of(lexed.header.run_no)).flatten();
-                        self.problems.push(problem.of_named(known.as_ref()));
-                    }
                     let header = &lexed.header;
+                    self.frames += 1;
+                    self.records += u64::from(records_in(header).unwrap_or(0));
+                    // At most as many problems as the directory lists records.
+                    let most = name.map_or(1, |(_, seqs)| seqs.len().max(1));
+                    for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
+                        let run = name_in(directory, header.run_no);
+                        let problem = Corruption::new(place, damage).of_named(run.as_ref());
+                        self.problems.push(problem.at(seq));
+                    }
                     if header.kind == FrameKind::Record && header.flags & FLAG_CHUNKS != 0 {
                         large.entry(header.run_no).or_default().insert(header.seq);
                     }
                     frames.push(*lexed);
                 }
                 Item::Gap { .. } => {
-                    let damage = Damage::Missing;
-                    let seqs = name.map_or_else(|| vec![None], |name| name.seqs().collect());
-                    let problem = |seq| Corruption::new(place, damage).of_named(run).at(seq);
-                    self.problems.extend(seqs.into_iter().map(problem));
+                    let run = name.map(|(run, _)| run);
+                    let gap = Corruption::new(place, Damage::Missing).of_named(run);
+                    match name {
+                        Some((_, seqs)) if !seqs.is_empty() => {
+                            let seqs = seqs.iter().map(|seq| gap.clone().at(Some(*seq)));
+                            self.problems.extend(seqs);
+                        }
+                        _ => self.problems.push(gap),
+                    }
                 }
             }
         }
-        if frames.is_empty() && end > SEGMENT_HEADER_LEN && end != u32::MAX && items.is_empty() {
-            let place = Place::Frame(segment.position(SEGMENT_HEADER_LEN));
-            self.problems.push(Corruption::new(place, Damage::Missing));
-        }
         frames
-    }
-
-    /// Compares the directory with one that is rebuilt from the frames, if all frames are whole.
-    fn compare(
-        &mut self,
-        segment: &Segment,
-        extent: &[u8],
-        frames: &[Lexed],
-        (stored, directory): (&[u8], &Directory<'_>),
-    ) {
-        self.run_parts = directory.run_count().into();
-        if !self.problems.is_empty() {
-            return;
-        }
-        let place = Place::Directory { segment: segment.id() };
-        let rebuilt = replay(extent, frames, u32::MAX, &mut |_| None).builder;
-        if rebuilt.encode(directory.next_run_no()) != stored {
-            self.problems.push(Corruption::new(place, Damage::Mismatch));
-        }
     }
 }

@@ -41,13 +41,8 @@ pub enum FrameKind {
     Commit = 6,
     /// Deletes runs.
     Evict = 7,
-    /// Carries the durable position while nothing else is written.
-    Watermark = 8,
     /// The directory of the segment; the last frame.
     Seal = 9,
-    /// The segments that a compaction copied these frames from; in an output the last frame in
-    /// front of the SEAL.
-    Origin = 10,
     /// Holds a run, or releases it.
     Hold = 11,
     /// Records of one run that has ended, compressed together.
@@ -55,8 +50,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The kind with this code, if this version has one. Codes 13 to 31 are reserved for
-    /// content-addressed blobs and forks.
+    /// The kind with this code, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::Bind,
@@ -66,9 +60,7 @@ impl FrameKind {
             5 => Self::Chunk,
             6 => Self::Commit,
             7 => Self::Evict,
-            8 => Self::Watermark,
             9 => Self::Seal,
-            10 => Self::Origin,
             11 => Self::Hold,
             12 => Self::Block,
             _ => return None,

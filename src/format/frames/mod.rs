@@ -4,5 +4,4 @@ pub mod block;
 pub mod compression;
 pub mod eviction;
 pub mod frame;
-pub mod origin;
 pub(crate) mod record_frame;

@@ -391,16 +391,6 @@ mod tests {
         assert_eq!(read_id_key(&[0; 7]), Err(Damage::Truncated));
     }
 
-    #[test]
-    fn times_keep_their_order_across_zero() {
-        let times = [i64::MIN, i64::MIN + 1, -2, -1, 0, 1, 2, i64::MAX - 1, i64::MAX];
-        for pair in times.windows(2) {
-            let early = time_key(Timestamp(pair[0]), RunNo(u64::MAX));
-            let late = time_key(Timestamp(pair[1]), RunNo(0));
-            assert!(early < late, "{pair:?}");
-        }
-    }
-
     proptest! {
         #[test]
         fn state_keys_order_by_agent_then_hold_then_status_then_time_then_number(

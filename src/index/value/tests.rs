@@ -178,36 +178,6 @@ fn every_flipped_bit_is_found() {
     }
 }
 
-/// What is behind the checksum is checked too, since a checksum can be forged.
-#[test]
-fn bodies_with_a_good_checksum_are_still_checked() {
-    let key = key::run_key(RunNo(258));
-    let value = row_value(&row());
-    let body = &value[..value.len() - CHECKSUM_LEN];
-    let forge = |body: &[u8]| read_row(&key, &seal(Table::Runs, &key, body.to_vec()));
-
-    assert_eq!(forge(&body[..body.len() - 1]), Err(Damage::Truncated));
-    let longer = [body, &[0]].concat();
-    let max = body.len() as u64;
-    assert_eq!(forge(&longer), Err(Damage::OutOfRange { found: max + 1, max }));
-    let mut wrong = body.to_vec();
-    wrong[..8].fill(0xFF);
-    let huge = forge(&wrong);
-    assert!(matches!(huge, Err(Damage::OutOfRange { .. })), "{huge:?}");
-    let mut wrong = body.to_vec();
-    wrong[8] = 0xFF;
-    assert_eq!(forge(&wrong), Err(Damage::NotUtf8));
-    let status_at = body.len() - 1 - 6 * 8 - 1;
-    let mut wrong = body.to_vec();
-    wrong[status_at] = 200;
-    assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 200 }));
-    let started_at = 8 + 7 + 8 + 5 + 8;
-    let mut wrong = body.to_vec();
-    wrong[started_at] = 2;
-    assert_eq!(forge(&wrong), Err(Damage::UnknownCode { found: 2 }));
-    assert!(forge(&vec![1; MAX_BODY_LEN + 1]).is_err());
-}
-
 proptest! {
     #[test]
     fn any_bytes_as_a_value_are_refused(key: Vec<u8>, value: Vec<u8>) {

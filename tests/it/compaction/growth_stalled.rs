@@ -124,7 +124,7 @@ fn a_segment_of_evictions_with_a_damaged_one_is_freed_once_nothing_needs_them() 
 }
 
 fn is_of_evictions(kind: FrameKind) -> bool {
-    matches!(kind, FrameKind::Evict | FrameKind::Watermark | FrameKind::Seal)
+    matches!(kind, FrameKind::Evict | FrameKind::Seal)
 }
 
 /// The blocks stay with the file, and what follows does not depend on them.

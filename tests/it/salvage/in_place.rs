@@ -1,13 +1,11 @@
-//! Salvage of files: to another one, and in the place of the damaged one, for daemons that must
-//! come back by themselves.
+//! A salvage that puts the new store in the place of the damaged one: for daemons that must come
+//! back by themselves.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use runlog::{Durability, Error, Metadata, NewRecord, Options, Reader, salvage_in_place};
-
-use super::whole_records::with_a_deleted_run;
 
 fn store(folder: &Path) -> PathBuf {
     let path = folder.join("store");
@@ -103,36 +101,4 @@ fn a_file_that_is_no_store_is_not_replaced() {
     assert!(fs::read(&path).unwrap() == vec![7; 300_000]);
     assert_eq!(names(folder.path()), ["noise"]);
     assert!(Reader::open(&path).is_err());
-}
-
-#[test]
-fn the_new_file_appears_whole_and_the_damaged_one_is_not_touched() {
-    let folder = tempfile::tempdir().unwrap();
-    let (broken, out) = (folder.path().join("broken"), folder.path().join("out"));
-    fs::write(&broken, with_a_deleted_run()).unwrap();
-    lose_the_front(&broken);
-    let image = fs::read(&broken).unwrap();
-    let report = runlog::salvage(&broken, &out).unwrap();
-    assert_eq!((report.runs, report.records), (1, 1));
-    assert!(fs::read(&broken).unwrap() == image);
-    assert_eq!(Reader::open(&out).unwrap().trace("kept").unwrap().count(), 1);
-    let log = Options::new().open_existing(&out).unwrap();
-    assert!(log.verify().unwrap().is_clean());
-
-    // Never over what is there, and nothing is left of a salvage that fails.
-    let refused = runlog::salvage(&broken, &out).unwrap_err();
-    assert!(matches!(refused, Error::AlreadyExists { .. }), "{refused:?}");
-    fs::write(&broken, vec![7; 300_000]).unwrap();
-    let refused = runlog::salvage(&broken, folder.path().join("new")).unwrap_err();
-    assert!(matches!(refused, Error::NotAStore { .. }), "{refused:?}");
-    let names = fs::read_dir(folder.path()).unwrap();
-    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
-    names.sort();
-    assert_eq!(names, ["broken", "out"]);
-    // A store that a process writes is not salvaged.
-    if cfg!(target_os = "linux") {
-        let refused = runlog::salvage(&out, folder.path().join("new")).unwrap_err();
-        assert!(matches!(refused, Error::Busy { .. }), "{refused:?}");
-    }
-    log.close().unwrap();
 }

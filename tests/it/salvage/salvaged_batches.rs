@@ -80,41 +80,35 @@ fn last(image: &[u8], kind: FrameKind) -> Frame {
     frames_in(image, 0).into_iter().rfind(is_one).unwrap()
 }
 
-const KINDS: [(FrameKind, usize); 2] = [(FrameKind::Record, 2000), (FrameKind::Chunk, 20_000)];
-
 /// The SEAL frame of the segment was stored, and lists what was lost.
 #[test]
 fn a_directory_is_not_believed_about_a_document_whose_next_version_was_torn() {
-    for (kind, len) in KINDS {
-        let roll = |log: &RunLog, _: &Background| {
-            let first = log.stats().unwrap().end.segment;
-            while log.stats().unwrap().end.segment == first {
-                append(log);
-            }
-        };
-        let image = with_two_versions(&vec![7; len], roll);
-        assert_eq!(salvaged(&image, "key").1, Some(vec![7; len]), "{kind:?}");
-        assert_eq!(frames_in(&image, 0).last().unwrap().1.kind, FrameKind::Seal);
-        let (torn, _) = last(&image, kind);
-        let (commit, _) = last(&image, FrameKind::Commit);
-        let (start, _) = last(&image, FrameKind::Start);
-        // A part of a frame, all of it, all but the COMMIT, and all of the batch.
-        let harms = [
-            torn.start + 1024..torn.end,
-            torn.start..torn.end,
-            torn.start.min(start.start)..commit.start,
-            torn.start.min(start.start)..commit.end,
-        ];
-        for harm in harms {
-            let mut image = image.clone();
-            image[harm.clone()].fill(0);
-            let told = format!("{kind:?}, {harm:x?} of {torn:x?}");
-            assert_eq!(opened(&image, "key"), Some(b"durable".to_vec()), "{told}");
-            let (report, found) = salvaged(&image, "key");
-            let told = format!("{told}, {report:?}");
-            assert_eq!(found, Some(b"durable".to_vec()), "{told}");
-            assert!(!report.is_complete() && has_lost_deletions(&report), "{told}");
+    let roll = |log: &RunLog, _: &Background| {
+        let first = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == first {
+            append(log);
         }
+    };
+    let image = with_two_versions(&[7; 2000], roll);
+    assert_eq!(salvaged(&image, "key").1, Some(vec![7; 2000]));
+    assert_eq!(frames_in(&image, 0).last().unwrap().1.kind, FrameKind::Seal);
+    let (torn, _) = last(&image, FrameKind::Record);
+    let (commit, _) = last(&image, FrameKind::Commit);
+    let (start, _) = last(&image, FrameKind::Start);
+    // A part of a frame, all of it, all but the COMMIT, and all of the batch.
+    let harms = [
+        torn.start + 1024..torn.end,
+        torn.start..torn.end,
+        torn.start.min(start.start)..commit.start,
+        torn.start.min(start.start)..commit.end,
+    ];
+    for harm in harms {
+        let mut image = image.clone();
+        image[harm.clone()].fill(0);
+        assert_eq!(opened(&image, "key"), Some(b"durable".to_vec()), "{harm:x?}");
+        let (report, found) = salvaged(&image, "key");
+        assert_eq!(found, Some(b"durable".to_vec()), "{harm:x?}, {report:?}");
+        assert!(!report.is_complete() && has_lost_deletions(&report), "{harm:x?}, {report:?}");
     }
 }
 
@@ -214,30 +208,5 @@ fn a_durable_document_whose_record_is_lost_is_named_as_missing() {
             _ => false,
         };
         assert!(report.missing.iter().any(is_named), "{report:?}");
-    }
-}
-
-/// A loss of power left the deletion of the old version and the COMMIT.
-#[test]
-fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
-    let (record, chunk) = ((FrameKind::Record, 2000), (FrameKind::Chunk, 20_000));
-    // It begins in the segment in front.
-    let rolled = (FrameKind::Chunk, 100_000);
-    let parts = [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024), (rolled, 0)];
-    for ((kind, len), from) in parts {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = unindexed().create_storage(storage.clone()).unwrap();
-        put(&log, "key", b"durable");
-        log.sync().unwrap();
-        put(&log, "key", &vec![7; len]);
-        let mut image = storage.to_bytes();
-        let frames = frames_in(&image, usize::from(len > EXTENT));
-        assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
-        let mut torn = frames.iter().filter(|frame| frame.1.kind == kind);
-        let torn = torn.next_back().unwrap().0.clone();
-        image[torn.start + from..torn.end].fill(0);
-        let (report, found) = salvaged(&image, "key");
-        assert_eq!(found.unwrap(), b"durable", "{kind:?}, {from}");
-        assert!(!report.is_complete(), "{report:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Salvage of stores that lost whole segments, or the end of one.
+//! Salvage of stores that lost whole segments.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use runlog::format::EXTENTS_AT;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
-use runlog::{Outcome, SalvageReport, salvage_storage};
+use runlog::{SalvageReport, salvage_storage};
 
-use crate::support::frames::{EXTENT, frames_in, unindexed};
+use crate::support::frames::{EXTENT, unindexed};
 
 fn salvaged(image: &[u8]) -> (SalvageReport, Arc<MemoryStorage>) {
     let out = Arc::new(MemoryStorage::new());
@@ -70,35 +70,5 @@ fn a_whole_segment_that_is_lost_is_reported() {
         let (report, out) = salvaged(&headless);
         assert_eq!(records(out), all, "{report:?}");
         assert!(report.is_complete() && report.has_manifest, "{report:?}");
-    }
-}
-
-/// Zeros at the end are no end of the log where more was durable.
-#[test]
-fn a_last_frame_of_a_closed_store_that_damage_zeroed_is_told() {
-    for last in ["a record", "an end", "a hold"] {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = unindexed().create_storage(storage.clone()).unwrap();
-        let run = log.start_run("agent", "run", ()).unwrap();
-        (0..3).for_each(|_| drop(run.append(b"record").unwrap()));
-        match last {
-            "a record" => {}
-            "an end" => drop(run.end(&Outcome::completed()).unwrap()),
-            _ => assert!(log.hold("run", "why").unwrap()),
-        }
-        drop(run);
-        log.close().unwrap();
-        let mut image = storage.to_bytes();
-        assert!(salvaged(&image).0.is_complete(), "{last}");
-        let (range, _) = frames_in(&image, 0).pop().unwrap();
-        image[range.clone()].fill(0);
-        let (report, _) = salvaged(&image);
-        let is_told = |missing: &Missing| match missing {
-            Missing::Bytes { offset, len } => {
-                *offset <= range.start as u64 && range.end as u64 <= offset + len
-            }
-            _ => false,
-        };
-        assert!(report.missing.iter().any(is_told), "{last}: {report:?}");
     }
 }
