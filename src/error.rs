@@ -57,15 +57,6 @@ pub enum Error {
         /// The length of the file.
         len: u64,
     },
-    /// The file is shorter than its own structures require. It was not changed. The caller should
-    /// restore it from a copy; after the file is extended with zeros, the part that is there can be
-    /// read.
-    Truncated {
-        /// The length of the file.
-        len: u64,
-        /// The length that it must have at least.
-        expected: u64,
-    },
     /// A newer version of this program wrote the file. It was not changed. The caller should update
     /// the program.
     UnsupportedVersion {
@@ -101,8 +92,9 @@ pub enum Error {
     Corrupt(Corruption),
     /// The store cannot be opened for writing, because bytes that everything else depends on are
     /// damaged: the static header, both superblocks, the manifest, or the log below what was
-    /// durable. The file was not changed. The caller should run `salvage`, which writes what can be
-    /// read into a new store. If the manifest is whole, a [`Reader`](crate::Reader) still opens it.
+    /// durable, where the file may also end. The file was not changed. The caller should run
+    /// `salvage`, which writes what can be read into a new store. If the manifest is whole, a
+    /// [`Reader`](crate::Reader) still opens it.
     Damaged(Corruption),
     /// An earlier write or sync failed, so the store accepts nothing more: after a failed sync it
     /// is unknown what reached the disk. Reads still work. The caller should close and reopen the
@@ -308,14 +300,6 @@ pub enum Sized {
     Outcome,
     /// A batch.
     Batch,
-}
-
-/// `None` if what was read is damaged. A failed read is no proof of damage and stays an error.
-pub(crate) fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Err(error) if error.is_corruption() => Ok(None),
-        read => read.map(Some),
-    }
 }
 
 impl Error {

@@ -140,7 +140,7 @@ pub use engine::api::documents::Documents;
 pub use engine::api::follow::Follower;
 pub use engine::api::open::WeakRunLog;
 pub use engine::api::read_log::ReadLog;
-pub use engine::api::reader::{Reader, ReaderDocuments, ReaderOptions};
+pub use engine::api::reader::{Reader, ReaderOptions};
 pub use engine::api::run_log::RunLog;
 pub use engine::api::run_writer::RunWriter;
 pub use engine::api::runs::Runs;
@@ -181,8 +181,8 @@ pub use types::{
     Timestamp, UnknownWord, Version,
 };
 
-/// What the engine takes from its surroundings: time, randomness, the boot id, and the scheduler of
-/// its background work.
+/// What the engine takes from its surroundings: time, randomness, and the scheduler of its
+/// background work.
 pub mod env {
     pub use crate::engine::setup::environment::{
         Clock, Entropy, Environment, Scheduler, Step, Steps, SystemClock, SystemEntropy,

@@ -93,9 +93,6 @@ impl Error {
             Self::NotAStore { len, .. } => {
                 write!(f, "this file of {len} bytes is not a run log; check the path")
             }
-            Self::Truncated { len, expected } => {
-                write!(f, "the file has {len} of at least {expected} bytes; restore it from a copy")
-            }
             Self::Damaged(corruption) => {
                 write!(f, "{corruption}; the file was not changed, run salvage")
             }

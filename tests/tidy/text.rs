@@ -32,7 +32,6 @@ const TOUCHES: [(&str, &[&str]); 3] = [
         &[
             "src/engine/background.rs",
             "src/engine/open/mod.rs",
-            "src/engine/reader/directories.rs",
             "src/engine/setup/locks.rs",
             "stores/src/worker.rs",
         ],

@@ -8,11 +8,7 @@ use crate::engine::setup::due::Wanted;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::pages::Deleted;
 use crate::engine::values::{Allow, Metadata, Outcome};
-use crate::engine::write::append::Target;
 use crate::engine::write::batch::{Batch, Committed, Expected};
-use crate::engine::write::lifecycle::check_outcome;
-#[cfg(doc)]
-use crate::engine::write::ticket::Ticket;
 use crate::engine::write::ticket::{Appended, Pending};
 #[cfg(doc)]
 use crate::error::Error;
@@ -22,7 +18,8 @@ use crate::types::{Durability, RunRef, Version};
 
 /// The calls of a store that make something durable, in a form that does not wait for the disk.
 /// Each call does its work at [`Durability::Process`], whatever level its arguments ask for, and
-/// returns a [`Pending`] to await. [`RunLog::deferred`] returns this value.
+/// returns a [`Pending`] to await, with the errors of the call that it stands for.
+/// [`RunLog::deferred`] returns this value.
 ///
 /// So a task of an async runtime does not block its thread on a sync, and all tasks that wait at
 /// the same time share one sync. Each call takes microseconds: it copies into the file and may read
@@ -83,7 +80,7 @@ impl RunLog {
         Deferred { log: self }
     }
 
-    /// The answer of a deferred call. On a full disk it asks the background thread for space.
+    /// The result of a deferred call. On a full disk it asks the background thread for space.
     fn later<T>(&self, result: Result<T>) -> Pending<T> {
         if result.as_ref().is_err_and(crate::error::Error::is_disk_full) {
             self.log().due.want(Wanted::COMPACT);
@@ -95,9 +92,6 @@ impl RunLog {
 impl Deferred<'_> {
     /// Starts a run; see [`RunLog::start_run`]. Use [`Pending::now`] to get the writer, and to
     /// append, before the start is durable.
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::start_run`].
     pub fn start_run<'m>(
         &self,
         agent: &str,
@@ -110,9 +104,6 @@ impl Deferred<'_> {
     }
 
     /// Appends a record by ids; see [`RunLog::append_to`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::append_to`].
     pub fn append_to(
         &self,
         agent: &str,
@@ -120,16 +111,11 @@ impl Deferred<'_> {
         record: &NewRecord<'_>,
         allow: Allow,
     ) -> Pending<Appended> {
-        let (log, record) = (self.log.log(), record.durability(Durability::Process));
-        let append = |target: Target<'_>| log.append(target, &record, allow);
-        let checked = log.check_record(&record);
-        self.log.later(checked.and_then(|()| log.on_run(agent, run, allow, record.time(), append)))
+        let record = record.durability(Durability::Process);
+        self.log.later(self.log.log().append_to(agent, run, &record, allow))
     }
 
     /// Appends a batch by ids; see [`RunLog::append_batch_to`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::append_batch_to`].
     pub fn append_batch_to(
         &self,
         agent: &str,
@@ -137,17 +123,11 @@ impl Deferred<'_> {
         records: &[NewRecord<'_>],
         allow: Allow,
     ) -> Pending<Appended> {
-        let (log, records) = (self.log.log(), at_process_level(records));
-        let first = records.first().and_then(NewRecord::time);
-        let append = |target: Target<'_>| log.append_batch(target, &records, allow);
-        let checked = log.check_batch(&records);
-        self.log.later(checked.and_then(|()| log.on_run(agent, run, allow, first, append)))
+        let records = at_process_level(records);
+        self.log.later(self.log.log().append_batch_to(agent, run, &records, allow))
     }
 
     /// Ends a run by ids; see [`RunLog::end_run`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::end_run`].
     pub fn end_run(
         &self,
         agent: &str,
@@ -155,50 +135,33 @@ impl Deferred<'_> {
         outcome: &Outcome,
         allow: Allow,
     ) -> Pending<Appended> {
-        let (log, outcome) = (self.log.log(), outcome.clone().durability(Durability::Process));
-        let end = |target: Target<'_>| log.end(target, &outcome);
-        let checked = check_outcome(&outcome);
-        self.log.later(checked.and_then(|()| log.on_run(agent, run, allow, outcome.time(), end)))
+        let outcome = outcome.clone().durability(Durability::Process);
+        self.log.later(self.log.log().end_run(agent, run, &outcome, allow))
     }
 
     /// Deletes an ended run; see [`RunLog::delete_run`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::delete_run`].
     pub fn delete_run<'r>(&self, run: impl Into<RunRef<'r>>) -> Pending<Deleted> {
         let deleted = self.log.log().delete(run.into(), Rule::Deleted, Durability::Process);
         self.log.later(deleted.map(|(_, bytes)| Deleted { bytes }))
     }
 
     /// Holds a run; see [`RunLog::hold`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::hold`].
     pub fn hold<'r>(&self, run: impl Into<RunRef<'r>>, reason: &str) -> Pending<bool> {
         self.log.later(self.log.log().hold(run.into(), Some(reason), Durability::Process))
     }
 
     /// Releases a run; see [`RunLog::release`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::release`].
     pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Pending<bool> {
         self.log.later(self.log.log().hold(run.into(), None, Durability::Process))
     }
 
     /// Writes a document; see [`Documents::put`](crate::Documents::put).
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`Documents::put`](crate::Documents::put).
     pub fn put(&self, namespace: &str, key: &str, value: &NewRecord<'_>) -> Pending<Version> {
         self.put_if(namespace, key, value, Expected::Anything)
     }
 
     /// Writes a document if its current version is the expected one; see
     /// [`Documents::put_if`](crate::Documents::put_if).
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`Documents::put_if`](crate::Documents::put_if).
     pub fn put_if(
         &self,
         namespace: &str,
@@ -214,9 +177,6 @@ impl Deferred<'_> {
 
     /// Deletes a document. Returns whether it existed. See
     /// [`Documents::delete`](crate::Documents::delete).
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`Documents::delete`](crate::Documents::delete).
     pub fn delete(&self, namespace: &str, key: &str) -> Pending<bool> {
         let mut batch = Batch::new();
         batch.delete(namespace, key);
@@ -224,9 +184,6 @@ impl Deferred<'_> {
     }
 
     /// Applies a [`Batch`], all of it or nothing; see [`RunLog::commit`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunLog::commit`].
     pub fn commit(&self, batch: &Batch<'_>) -> Pending<Committed> {
         self.log.later(self.log.log().write_batch(batch, Durability::Process))
     }
@@ -251,30 +208,17 @@ impl DeferredWriter<'_> {
         self.writer.log.later(result.map_err(|error| self.writer.explain(error)))
     }
 
-    fn target(self) -> Target<'static> {
-        Target::There(self.writer.to.run_no)
-    }
-
     /// Appends bytes without a kind or content type; see [`RunWriter::append`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunWriter::append_record`].
     pub fn append(&self, payload: &[u8]) -> Pending<Appended> {
         self.append_record(&NewRecord::new(payload))
     }
 
     /// Appends a value as JSON; see [`RunWriter::append_json`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunWriter::append_json`].
     pub fn append_json<T: serde::Serialize + ?Sized>(&self, value: &T) -> Pending<Appended> {
         self.append_json_with(value, NewRecord::default())
     }
 
     /// Appends a value as JSON, with a kind and a time; see [`RunWriter::append_json_with`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunWriter::append_json`].
     pub fn append_json_with<T: serde::Serialize + ?Sized>(
         &self,
         value: &T,
@@ -287,32 +231,23 @@ impl DeferredWriter<'_> {
     }
 
     /// Appends a record; see [`RunWriter::append_record`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunWriter::append_record`].
     pub fn append_record(&self, record: &NewRecord<'_>) -> Pending<Appended> {
         let record = record.durability(Durability::Process);
         let log = self.writer.log.log();
-        self.later(log.append(self.target(), &record, Allow::nothing()))
+        self.later(log.append(self.writer.target(), &record, Allow::nothing()))
     }
 
     /// Appends records, all of them or none; see [`RunWriter::append_batch`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunWriter::append_batch`].
     pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Pending<Appended> {
         let records = at_process_level(records);
         let log = self.writer.log.log();
-        self.later(log.append_batch(self.target(), &records, Allow::nothing()))
+        self.later(log.append_batch(self.writer.target(), &records, Allow::nothing()))
     }
 
     /// Ends the run; see [`RunWriter::end`].
-    ///
-    /// # Errors
-    /// The [`Pending`] has those of [`RunWriter::end`].
     pub fn end(&self, outcome: &Outcome) -> Pending<Appended> {
         let outcome = outcome.clone().durability(Durability::Process);
-        self.later(self.writer.log.log().end(self.target(), &outcome))
+        self.later(self.writer.log.log().end(self.writer.target(), &outcome))
     }
 }
 

@@ -1,5 +1,8 @@
 //! The key-value interface of a store, and batches.
 
+use core::fmt;
+
+use crate::engine::api::read_log::ReadLog;
 use crate::engine::api::run_log::RunLog;
 use crate::engine::read::documents::{Document, DocumentPage};
 use crate::engine::values::new_record::NewRecord;
@@ -10,7 +13,8 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::types::{Durability, Version};
 
-/// The documents of a store: values under keys, in namespaces. [`RunLog::docs`] returns this value.
+/// The documents of a store: values under keys, in namespaces. [`RunLog::docs`] returns this value,
+/// and [`Reader::docs`](crate::Reader::docs) one that only reads.
 ///
 /// Namespaces and keys are any text of 1 to 512 bytes, and are separate from agents and runs.
 /// Retention policies do not apply to documents.
@@ -30,9 +34,22 @@ use crate::types::{Durability, Version};
 /// # log.close()?; let _ = std::fs::remove_file(&path);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Documents<'l> {
-    log: &'l RunLog,
+pub struct Documents<'l, L = RunLog> {
+    pub(crate) log: &'l L,
+}
+
+impl<L> Clone for Documents<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Documents<'_, L> {}
+
+impl<L: fmt::Debug> fmt::Debug for Documents<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Documents").field("log", self.log).finish()
+    }
 }
 
 impl RunLog {
@@ -90,53 +107,6 @@ impl Documents<'_> {
         Ok(committed.versions.first().copied().flatten().unwrap_or_default())
     }
 
-    /// Writes several documents of a namespace, all or none of them.
-    ///
-    /// # Errors
-    /// Those of [`Documents::put`]; [`Error::InvalidArgument`] for an empty list or a repeated key.
-    pub fn put_many(
-        &self,
-        namespace: &str,
-        documents: &[(&str, NewRecord<'_>)],
-    ) -> Result<Committed> {
-        let mut batch = Batch::new();
-        for (key, value) in documents {
-            batch.put(namespace, key, *value);
-        }
-        self.log.commit(&batch)
-    }
-
-    /// The current value of a document; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::InvalidId`]; [`Error::Corrupt`] if the current version is damaged. An older version
-    /// is never returned in its place.
-    pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        self.log.ask(|reader| reader.document(namespace, key))
-    }
-
-    /// The current version of a document, without reading the value; `None` if it does not exist.
-    ///
-    /// ```
-    /// # fn main() -> runlog::Result<()> {
-    /// # let path = std::env::temp_dir().join(format!("runlog-doc-vof-{}", std::process::id()));
-    /// # let _ = std::fs::remove_file(&path);
-    /// use runlog::NewRecord;
-    ///
-    /// let log = runlog::Options::new().open(&path)?;
-    /// assert_eq!(log.docs().version_of("plans", "tea")?, None);
-    /// let written = log.docs().put("plans", "tea", &NewRecord::new(b"boil water"))?;
-    /// assert_eq!(log.docs().version_of("plans", "tea")?, Some(written));
-    /// # log.close()?; let _ = std::fs::remove_file(&path);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidId`].
-    pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        self.log.ask(|reader| reader.version_of(namespace, key))
-    }
-
     /// Deletes a document, at [`crate::Durability::Disk`]. Returns whether it existed.
     ///
     /// # Errors
@@ -190,6 +160,39 @@ impl Documents<'_> {
         let (bytes, pinned_extents) = erased?;
         Ok(Erased { bytes, pinned_extents })
     }
+}
+
+impl<L: ReadLog> Documents<'_, L> {
+    /// The current value of a document; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`]; [`Error::Corrupt`] if the current version is damaged. An older version
+    /// is never returned in its place.
+    pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
+        self.log.document(namespace, key)
+    }
+
+    /// The current version of a document, without reading the value; `None` if it does not exist.
+    ///
+    /// ```
+    /// # fn main() -> runlog::Result<()> {
+    /// # let path = std::env::temp_dir().join(format!("runlog-doc-vof-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&path);
+    /// use runlog::NewRecord;
+    ///
+    /// let log = runlog::Options::new().open(&path)?;
+    /// assert_eq!(log.docs().version_of("plans", "tea")?, None);
+    /// let written = log.docs().put("plans", "tea", &NewRecord::new(b"boil water"))?;
+    /// assert_eq!(log.docs().version_of("plans", "tea")?, Some(written));
+    /// # log.close()?; let _ = std::fs::remove_file(&path);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`].
+    pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
+        self.log.document_version(namespace, key)
+    }
 
     /// A page of at most `limit` documents of a namespace whose keys begin with `prefix`, sorted by
     /// key, after the key `after`. It does not read their payloads.
@@ -203,6 +206,6 @@ impl Documents<'_> {
         after: Option<&str>,
         limit: usize,
     ) -> Result<DocumentPage> {
-        self.log.ask(|reader| reader.list_documents(namespace, prefix, after, limit))
+        self.log.list_documents(namespace, prefix, after, limit)
     }
 }

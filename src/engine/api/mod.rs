@@ -73,11 +73,11 @@ macro_rules! inherent {
             }
 
             fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-                self.docs().get(namespace, key)
+                self.ask(|answers| answers.document(namespace, key))
             }
 
             fn document_version(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-                self.docs().version_of(namespace, key)
+                self.ask(|answers| answers.version_of(namespace, key))
             }
 
             fn list_documents(
@@ -87,7 +87,7 @@ macro_rules! inherent {
                 after: Option<&str>,
                 limit: usize,
             ) -> Result<DocumentPage> {
-                self.docs().list(namespace, prefix, after, limit)
+                self.ask(|answers| answers.list_documents(namespace, prefix, after, limit))
             }
 
             fn stats(&self) -> Result<Stats> {

@@ -21,7 +21,7 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Busy`] if the store is already open, [`Error::Locked`] if this process has closed
-    /// it and still holds views of it; [`Error::NotAStore`], [`Error::Truncated`] or
+    /// it and still holds views of it; [`Error::NotAStore`], [`Error::Damaged`] or
     /// [`Error::UnsupportedVersion`] and the like if the file is not a usable store, which then was
     /// not changed. [`Error::NeedsFeature`] if the program lacks the codec of
     /// [`Options::compression`], and [`Error::InvalidArgument`] for a compression level that the

@@ -40,39 +40,21 @@ use crate::types::{AgentId, RunRef, Version};
 /// with the same names. A reader answers as of its last refresh, or later.
 pub trait ReadLog: Clone {
     /// The records of a run; see [`RunLog::trace`](crate::RunLog::trace).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::trace`](crate::RunLog::trace).
     fn trace<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Trace>;
 
     /// The agent of a run; see [`RunLog::agent_of`](crate::RunLog::agent_of).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::agent_of`](crate::RunLog::agent_of).
     fn agent_of(&self, run: &str) -> Result<AgentId>;
 
     /// What is known of a run; see [`RunLog::run`](crate::RunLog::run).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::run`](crate::RunLog::run).
     fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary>;
 
     /// The metadata of a run; see [`RunLog::metadata`](crate::RunLog::metadata).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::metadata`](crate::RunLog::metadata).
     fn metadata<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunMetadata>>;
 
     /// How a run ended; see [`RunLog::outcome`](crate::RunLog::outcome).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::outcome`](crate::RunLog::outcome).
     fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunOutcome>>;
 
     /// A page of runs; see [`RunLog::list_runs`](crate::RunLog::list_runs).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::list_runs`](crate::RunLog::list_runs).
     fn list_runs(&self, query: &RunQuery) -> Result<RunPage>;
 
     /// All runs that match a query; see [`RunLog::runs`](crate::RunLog::runs).
@@ -81,45 +63,24 @@ pub trait ReadLog: Clone {
     }
 
     /// Agents that have runs; see [`RunLog::agents`](crate::RunLog::agents).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::agents`](crate::RunLog::agents).
     fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>>;
 
     /// The runs that are held; see [`RunLog::held_runs`](crate::RunLog::held_runs).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::held_runs`](crate::RunLog::held_runs).
     fn held_runs(&self) -> Result<Vec<HeldRun>>;
 
     /// Receipts of deleted runs; see [`RunLog::receipts`](crate::RunLog::receipts).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::receipts`](crate::RunLog::receipts).
     fn receipts(&self, limit: usize) -> Result<Vec<Receipt>>;
 
     /// What a policy would evict now; see [`RunLog::gc_plan`](crate::RunLog::gc_plan).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::gc_plan`](crate::RunLog::gc_plan).
     fn gc_plan(&self, policy: &Retention) -> Result<GcPlan>;
 
     /// The current value of a document; see [`crate::Documents::get`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Documents::get`].
     fn document(&self, namespace: &str, key: &str) -> Result<Option<Document>>;
 
     /// The current version of a document; see [`crate::Documents::version_of`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Documents::version_of`].
     fn document_version(&self, namespace: &str, key: &str) -> Result<Option<Version>>;
 
     /// A page of documents of a namespace; see [`crate::Documents::list`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Documents::list`].
     fn list_documents(
         &self,
         namespace: &str,
@@ -129,14 +90,8 @@ pub trait ReadLog: Clone {
     ) -> Result<DocumentPage>;
 
     /// Numbers about the store; see [`RunLog::stats`](crate::RunLog::stats).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::stats`](crate::RunLog::stats).
     fn stats(&self) -> Result<Stats>;
 
     /// Checks everything; see [`RunLog::verify`](crate::RunLog::verify).
-    ///
-    /// # Errors
-    /// Those of [`RunLog::verify`](crate::RunLog::verify).
     fn verify(&self) -> Result<VerifyReport>;
 }

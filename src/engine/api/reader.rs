@@ -4,10 +4,11 @@ use core::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::engine::api::documents::Documents;
 use crate::engine::api::run_log::RunLog;
 use crate::engine::api::runs::Runs;
 use crate::engine::api::stats::{Stats, stats_of};
-use crate::engine::read::documents::{Document, DocumentPage};
+use crate::engine::read::Reader as Answers;
 use crate::engine::read::receipts::Receipt;
 use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
@@ -27,7 +28,7 @@ use crate::engine::values::{RunMetadata, RunOutcome, setters};
 use crate::engine::verify::VerifyReport;
 use crate::error::{Owner, Result};
 use crate::gc::Retention;
-use crate::types::{AgentId, RunRef, Version};
+use crate::types::{AgentId, RunRef};
 
 /// How a store is opened to be read: a builder.
 ///
@@ -86,7 +87,7 @@ impl ReaderOptions {
         /// there, for a program that reads most records of most runs: 32 MiB, say, if some runs
         /// were written at the same time. By default 0, and a trace reads its own records only.
         shared_bytes(bytes: usize) => shared_bytes = bytes;
-        /// The clock and the boot id, for tests and for hosts that know them better.
+        /// The clock, for tests and for hosts that know it better.
         environment(environment: Environment) => environment = environment;
     }
 
@@ -96,7 +97,7 @@ impl ReaderOptions {
     /// [`Error::NotFound`](crate::Error::NotFound),
     /// [`Error::NotRegularFile`](crate::Error::NotRegularFile),
     /// [`Error::NotAStore`](crate::Error::NotAStore),
-    /// [`Error::Truncated`](crate::Error::Truncated),
+    /// [`Error::Damaged`](crate::Error::Damaged),
     /// [`Error::UnsupportedVersion`](crate::Error::UnsupportedVersion) and the like if the file is
     /// not a usable store; [`Error::Overtaken`](crate::Error::Overtaken) if the writer changed it
     /// again and again meanwhile.
@@ -146,7 +147,8 @@ impl ReaderOptions {
 /// writer has meanwhile moved or deleted what an answer needs, the reader refreshes by itself, and
 /// the answer is of that later moment; no answer is older than one before. A run that was deleted
 /// is [`Error::RunNotFound`](crate::Error::RunNotFound), or
-/// [`Error::Evicted`](crate::Error::Evicted) in the middle of a trace.
+/// [`Error::Evicted`](crate::Error::Evicted) in the middle of a trace. Calls that a [`RunLog`] has
+/// too have its errors.
 ///
 /// A store that crashed shows what opening it would recover, and [`Reader::recovery_report`] tells
 /// it. Nothing is repaired. A reader uses no index: runs of which all frames and directories are
@@ -182,6 +184,11 @@ impl Reader {
     /// Those of [`ReaderOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         ReaderOptions::new().open(path)
+    }
+
+    /// The answer to a question; see [`Replica::ask`].
+    pub(crate) fn ask<T>(&self, question: impl Fn(&Answers) -> Result<T>) -> Result<T> {
+        self.replica.ask(question)
     }
 
     /// Brings the reader up to what was written by now; answers whether anything was new. Four
@@ -284,47 +291,32 @@ impl Reader {
     }
 
     /// The agent of a run; see [`RunLog::agent_of`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::agent_of`].
     pub fn agent_of(&self, run: &str) -> Result<AgentId> {
-        self.replica.ask(|answers| answers.agent_of(run))
+        self.ask(|answers| answers.agent_of(run))
     }
 
     /// What is known of a run; see [`RunLog::run`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::run`].
     pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
         let run = run.into();
-        self.replica.ask(|answers| answers.summary(run))
+        self.ask(|answers| answers.summary(run))
     }
 
     /// The metadata of a run; see [`RunLog::metadata`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::metadata`].
     pub fn metadata<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunMetadata>> {
         let run = run.into();
-        self.replica.ask(|answers| answers.metadata(run))
+        self.ask(|answers| answers.metadata(run))
     }
 
     /// How a run ended; see [`RunLog::outcome`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::outcome`].
     pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunOutcome>> {
         let run = run.into();
-        self.replica.ask(|answers| answers.outcome(run))
+        self.ask(|answers| answers.outcome(run))
     }
 
     /// A page of runs; see [`RunLog::list_runs`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::list_runs`].
     pub fn list_runs(&self, query: &RunQuery) -> Result<RunPage> {
         let list = query.list()?;
-        self.replica.ask(|answers| answers.page(&list, query.page_limit()))
+        self.ask(|answers| answers.page(&list, query.page_limit()))
     }
 
     /// All runs that match a query; see [`RunLog::runs`].
@@ -333,53 +325,38 @@ impl Reader {
     }
 
     /// Agents that have runs; see [`RunLog::agents`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::agents`].
     pub fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>> {
-        self.replica.ask(|answers| answers.agents_page(after, limit))
+        self.ask(|answers| answers.agents_page(after, limit))
     }
 
     /// The runs that are held; see [`RunLog::held_runs`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::held_runs`].
     pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        self.replica.ask(crate::engine::read::Reader::held_runs)
+        self.ask(Answers::held_runs)
     }
 
     /// Receipts of deleted runs, the latest first: all that the file has. The writer drops old
     /// ones; see [`Options::receipts`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::receipts`].
     pub fn receipts(&self, limit: usize) -> Result<Vec<Receipt>> {
         self.replica.ask_leaving_out(|answers| answers.list_receipts(limit))
     }
 
     /// What a policy would evict now; see [`RunLog::gc_plan`].
-    ///
-    /// # Errors
-    /// Those of [`RunLog::gc_plan`].
     pub fn gc_plan(&self, policy: &Retention) -> Result<GcPlan> {
         self.replica.ask(|answers| Ok(gc_plan_of(answers, policy)?.0))
     }
 
     /// The documents of the store.
-    pub fn docs(&self) -> ReaderDocuments<'_> {
-        ReaderDocuments { reader: self }
+    pub fn docs(&self) -> Documents<'_, Self> {
+        Documents { log: self }
     }
 
     /// Numbers about the store. What only the writer knows is 0 or `None`: reserved extents, runs
     /// in its memory, its index, what it asked the storage for. The counters are those of this
     /// reader.
-    ///
-    /// # Errors
-    /// Those of [`RunLog::stats`].
     pub fn stats(&self) -> Result<Stats> {
         self.replica.ask(|answers| {
             let (extents, floor) = self.replica.extents();
-            stats_of(&self.replica.disk, answers, &extents, floor)
+            stats_of(&self.replica.disk, answers, || extents, || floor)
         })
     }
 
@@ -397,18 +374,12 @@ impl Reader {
     /// # log.close()?; let _ = std::fs::remove_file(&path);
     /// # Ok(()) }
     /// ```
-    ///
-    /// # Errors
-    /// Those of [`RunLog::list_runs`].
     pub fn usage(&self) -> Result<Usage> {
-        self.replica.ask(crate::engine::read::Reader::usage)
+        self.ask(Answers::usage)
     }
 
     /// Checks everything that the reader sees; see [`RunLog::verify`]. The index is not compared.
     /// A segment that the writer moves meanwhile is left out.
-    ///
-    /// # Errors
-    /// Those of [`RunLog::verify`].
     pub fn verify(&self) -> Result<VerifyReport> {
         crate::engine::verify::verify_replica(&self.replica)
     }
@@ -440,43 +411,5 @@ impl RunLog {
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader").field("path", &self.replica.path()).finish_non_exhaustive()
-    }
-}
-
-/// The documents of a store that is only read. Made by [`Reader::docs`].
-#[derive(Debug, Clone, Copy)]
-pub struct ReaderDocuments<'r> {
-    reader: &'r Reader,
-}
-
-impl ReaderDocuments<'_> {
-    /// The current value of a document; see [`crate::Documents::get`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Documents::get`].
-    pub fn get(&self, namespace: &str, key: &str) -> Result<Option<Document>> {
-        self.reader.replica.ask(|answers| answers.document(namespace, key))
-    }
-
-    /// The current version of a document; see [`crate::Documents::version_of`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Documents::version_of`].
-    pub fn version_of(&self, namespace: &str, key: &str) -> Result<Option<Version>> {
-        self.reader.replica.ask(|answers| answers.version_of(namespace, key))
-    }
-
-    /// A page of documents of a namespace; see [`crate::Documents::list`].
-    ///
-    /// # Errors
-    /// Those of [`crate::Documents::list`].
-    pub fn list(
-        &self,
-        namespace: &str,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<DocumentPage> {
-        self.reader.replica.ask(|answers| answers.list_documents(namespace, prefix, after, limit))
     }
 }

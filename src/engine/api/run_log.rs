@@ -370,8 +370,8 @@ impl RunLog {
         self.ask(|_| reclaimed)
     }
 
-    /// The clock, randomness and boot id of this store, as its options set them, for layers on top
-    /// that need the same time and the same randomness.
+    /// The clock and the randomness of this store, as its options set them, for layers on top that
+    /// need the same.
     ///
     /// ```
     /// # fn main() -> runlog::Result<()> {

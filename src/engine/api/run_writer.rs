@@ -7,10 +7,10 @@ use crate::engine::api::run_log::RunLog;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::{Allow, Outcome};
 use crate::engine::write::append::{Target, level_of};
-use crate::engine::write::lifecycle::{OpenedRun, check_outcome};
+use crate::engine::write::lifecycle::OpenedRun;
 use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result};
-use crate::types::{AgentId, RunId, RunRef};
+use crate::types::{AgentId, Durability, RunId, RunRef};
 
 /// A run in progress. Dropping it without an end leaves the run in progress.
 ///
@@ -113,9 +113,7 @@ impl RunWriter {
     /// [`Error::DiskFull`] (nothing was stored; appends work again when there is space);
     /// [`Error::Poisoned`] after a failed write or sync.
     pub fn append_record(&self, record: &NewRecord<'_>) -> Result<Appended> {
-        let engine = self.log.engine();
-        let appended = engine.log.append(Target::There(self.to.run_no), record, Allow::nothing());
-        engine.log.told(appended, record.level()).map_err(|error| self.explain(error))
+        self.told(self.log.log().append(self.target(), record, Allow::nothing()), record.level())
     }
 
     /// Appends records so that after any crash all of them exist or none. They are adjacent in the
@@ -126,10 +124,8 @@ impl RunWriter {
     /// quarter of an extent, not counting payloads above 256 bytes; [`Error::InvalidArgument`] if
     /// it is empty.
     pub fn append_batch(&self, records: &[NewRecord<'_>]) -> Result<Appended> {
-        let engine = self.log.engine();
-        let appended =
-            engine.log.append_batch(Target::There(self.to.run_no), records, Allow::nothing());
-        engine.log.told(appended, level_of(records)).map_err(|error| self.explain(error))
+        let appended = self.log.log().append_batch(self.target(), records, Allow::nothing());
+        self.told(appended, level_of(records))
     }
 
     /// Ends the run. Ending it again with the same outcome succeeds and changes nothing.
@@ -141,9 +137,15 @@ impl RunWriter {
     /// [`Error::RunEnded`] if it was ended with another outcome; and those of
     /// [`RunWriter::append_record`].
     pub fn end(&self, outcome: &Outcome) -> Result<Appended> {
-        let engine = self.log.engine();
-        let ended = engine.log.end(Target::There(self.to.run_no), outcome);
-        engine.log.told(ended, outcome.level()).map_err(|error| self.explain(error))
+        self.told(self.log.log().end(self.target(), outcome), outcome.level())
+    }
+
+    pub(crate) fn target(&self) -> Target<'static> {
+        Target::There(self.to.run_no)
+    }
+
+    fn told(&self, appended: Result<Appended>, level: Durability) -> Result<Appended> {
+        self.log.log().told(appended, level).map_err(|error| self.explain(error))
     }
 
     /// Adds the run's id to an error: the engine knows a deleted run by its number only.
@@ -181,11 +183,8 @@ impl RunLog {
         record: &NewRecord<'_>,
         allow: Allow,
     ) -> Result<Appended> {
-        let engine = self.engine();
-        engine.log.check_record(record)?;
-        let append = |target: Target<'_>| engine.log.append(target, record, allow);
-        let appended = engine.log.on_run(agent, run, allow, record.time(), append);
-        engine.log.told(appended, record.level())
+        let log = self.log();
+        log.told(log.append_to(agent, run, record, allow), record.level())
     }
 
     /// Appends a batch by ids; see [`RunWriter::append_batch`].
@@ -199,12 +198,8 @@ impl RunLog {
         records: &[NewRecord<'_>],
         allow: Allow,
     ) -> Result<Appended> {
-        let engine = self.engine();
-        engine.log.check_batch(records)?;
-        let first = records.first().and_then(NewRecord::time);
-        let append = |target: Target<'_>| engine.log.append_batch(target, records, allow);
-        let appended = engine.log.on_run(agent, run, allow, first, append);
-        engine.log.told(appended, level_of(records))
+        let log = self.log();
+        log.told(log.append_batch_to(agent, run, records, allow), level_of(records))
     }
 
     /// Ends a run by ids; see [`RunWriter::end`].
@@ -218,11 +213,8 @@ impl RunLog {
         outcome: &Outcome,
         allow: Allow,
     ) -> Result<Appended> {
-        check_outcome(outcome)?;
-        let engine = self.engine();
-        let end = |target: Target<'_>| engine.log.end(target, outcome);
-        let ended = engine.log.on_run(agent, run, allow, outcome.time(), end);
-        engine.log.told(ended, outcome.level())
+        let log = self.log();
+        log.told(log.end_run(agent, run, outcome, allow), outcome.level())
     }
 }
 

@@ -127,23 +127,6 @@ impl LogEnds {
 }
 
 impl Engine {
-    /// The bytes of living runs in the segments of the log.
-    fn live_bytes(&self) -> Result<u64> {
-        let (segments, deleted, tail) = {
-            let state = self.log.state.lock();
-            let fresh =
-                state.unapplied.iter().filter(|one| state.catalog.segment(one.id()).is_none());
-            let segments: Vec<Arc<Segment>> =
-                state.catalog.segments().iter().chain(fresh).cloned().collect();
-            (segments, Arc::clone(&state.deleted), u64::from(state.tail.offset))
-        };
-        let mut live = tail;
-        for segment in &segments {
-            live += live_bytes_in(segment, &deleted)?;
-        }
-        Ok(live)
-    }
-
     /// Dead segments with holders.
     fn pinned(&self) -> Vec<Pinned> {
         let state = self.log.state.lock();
@@ -159,87 +142,48 @@ impl Engine {
         let index = self.checkpoints.index.lock();
         let index_reads = index.host().map(RedbBackend::reads);
         drop(index);
-        let (catalog, active_only, active_runs, deleted_runs, unsealed, log, writer) = {
-            let mut state = self.log.reader.open()?;
-            (
-                state.catalog.clone(),
-                state.active.run_numbers(),
-                state.active.len() as u64,
-                state.deleted.clone(),
-                state.unapplied.len(),
-                LogEnds::of(&state, self.log.commit.durable()),
-                state.tail.writer(),
-            )
+        let log = &self.log;
+        let extents = || log.space.allocator.lock().manifest.extents().clone();
+        let known = stats_of(&log.disk, &log.reader, extents, || log.commit.durable())?;
+        let (active_runs, index_applied, tail_writer) = {
+            let mut state = log.reader.open()?;
+            let applied = state.catalog.index().and_then(|index| index.applied().log);
+            (state.active.len() as u64, applied, state.tail.writer())
         };
-        // A segment that is being set aside does not count yet.
-        let reserved = self.log.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64);
-        let runs = count_living(&catalog, &active_only, &deleted_runs)?;
-        let index_applied = catalog.index().and_then(|index| index.applied().log);
-        let sealed_segments = (catalog.segments().len() + unsealed) as u64;
-        // The catalog may hold segments that are dead by now.
-        drop(catalog);
-        let (live_bytes, pinned) = (self.live_bytes()?, self.pinned());
-        let allocator = self.log.space.allocator.lock();
-        let count = |wanted: fn(&Use) -> bool| {
-            allocator.manifest.extents().uses.values().filter(|used| wanted(used)).count() as u64
-        };
-        let file_len = self.log.disk.len()?;
-        let open_bytes = open_bytes(allocator.manifest.extents(), self.log.extent_size, log.end);
-        let used = allocator.manifest.extents().uses.keys();
-        let in_file = self.log.extent_size.extents_in(file_len);
-        let used_in_file = used.filter(|extent| u64::from(extent.0) < in_file).count() as u64;
-        let log_extents = count(|used| matches!(used, Use::Log { .. }));
-        let free_extents = in_file.saturating_sub(used_in_file);
         Ok(Stats {
-            file_len,
-            extent_len: self.log.extent_size.bytes(),
-            log_extents,
-            reserved_extents: reserved,
-            index_extents: count(|used| matches!(used, Use::Index { .. })),
-            meta_extents: count(|used| matches!(used, Use::Meta { .. })),
-            retired_extents: count(|used| matches!(used, Use::Retired { .. })),
-            free_extents,
-            live_bytes,
-            dead_bytes: (log_extents * self.log.extent_size.bytes())
-                .saturating_sub(live_bytes.saturating_add(open_bytes)),
-            open_bytes,
-            free_bytes: free_extents * self.log.extent_size.bytes(),
-            front_bytes: EXTENTS_AT,
-            pinned,
-            space_failure: self.log.due.failure(),
-            sealed_segments,
-            runs,
+            // A segment that is being set aside does not count yet.
+            reserved_extents: log.reserved.try_lock().map_or(0, |reserved| reserved.len() as u64),
+            pinned: self.pinned(),
+            space_failure: log.due.failure(),
             active_runs,
-            deleted_runs: deleted_runs.len() as u64,
             index_open: index_reads.is_some(),
             index_applied,
             index_page_reads: index_reads.unwrap_or(0),
-            durable: log.durable,
-            end: log.end,
-            undurable_bytes: log.undurable_bytes,
-            tail_writer: writer,
-            io: self.log.disk.counters(),
+            tail_writer,
+            ..known
         })
     }
 }
 
-/// The same of a store that this process only reads: `extents` says who owns which extent, and
-/// everything in front of `floor` is durable.
+/// What also a process that only reads knows; the rest is 0 or `None`. `extents` says who owns
+/// which extent, and everything in front of `durable` is durable.
 pub(crate) fn stats_of(
     disk: &Disk,
     answers: &Reader,
-    extents: &Extents,
-    floor: LogPosition,
+    extents: impl FnOnce() -> Extents,
+    durable: impl FnOnce() -> LogPosition,
 ) -> Result<Stats> {
     let (catalog, in_memory, deleted, sealed, log, tail) = {
         let state = answers.open()?;
-        let sealed = state.catalog.segments().iter().chain(&state.unapplied).cloned();
+        let fresh = state.unapplied.iter().filter(|one| state.catalog.segment(one.id()).is_none());
+        let sealed = state.catalog.segments().iter().chain(fresh).cloned();
         let sealed: Vec<Arc<Segment>> = sealed.collect();
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
         let numbers = state.active.run_numbers();
-        let log = LogEnds::of(&state, floor);
+        let log = LogEnds::of(&state, durable());
         (catalog, numbers, deleted, sealed, log, u64::from(state.tail.offset))
     };
+    let extents = &extents();
     let size = answers.setup.extent_size;
     let mut live_bytes = tail;
     for segment in &sealed {

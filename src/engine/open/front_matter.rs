@@ -18,7 +18,9 @@ use crate::format::map::manifest::{
 };
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{EXTENTS_AT, ExtentSize, FORMAT_VERSION, PAGE, PAGE_LEN, SUPERBLOCK_AT};
+use crate::format::{
+    EXTENTS_AT, ExtentSize, FORMAT_VERSION, MANIFEST_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT,
+};
 use crate::types::{ExtentNo, LogPosition};
 
 /// Manifest areas up to this length are read, not viewed.
@@ -76,7 +78,7 @@ pub(crate) fn read_base(disk: &Disk, report: &mut RecoveryReport, to_write: bool
     let others = slots.extract_if(.., is_other);
     report.damaged.extend(others.map(|block| Corruption::new(slot_of(&block), Damage::Misplaced)));
     if len < EXTENTS_AT {
-        return Err(Error::Truncated { len, expected: EXTENTS_AT });
+        return Err(Error::damaged(Place::Manifest { offset: MANIFEST_AT }, Damage::Truncated));
     }
     let durable = slots.iter().map(|block| block.durable).max().unwrap_or_default();
     let Some(superblock) = slots.pop() else {

@@ -21,7 +21,8 @@ pub(crate) mod replay;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use crate::engine::Engine;
 use crate::engine::checkpoint::IndexSlot;
@@ -46,7 +47,7 @@ use crate::engine::state::tail::Tail;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
-use crate::error::{Error, Result, unless_damaged};
+use crate::error::{Damage, Error, Place, Result};
 use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
@@ -107,7 +108,7 @@ fn recover(
     check_length(&disk, &base, &known)?;
     report.sealed_segments = known.sealed.len() as u64;
     let ahead = if options.background { known.sealed.clone() } else { Vec::new() };
-    checking_ahead(&ahead, || {
+    checking_ahead(&ahead, 1, |_| {
         let floor = known.floor(&base, false);
         let log = recover_log(&known.unsealed, floor, &mut report)?;
         if let Some(refused) = log.refused {
@@ -177,16 +178,17 @@ pub(crate) fn segments(
 /// Refuses a file that ends before its durable data.
 pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
-    let sealed = known.sealed.iter().filter_map(|segment| {
-        let seal = u64::from(segment.sealed()?.seal);
-        Some(segment.file_offset() + seal + FRAME_HEADER_LEN as u64)
-    });
-    let open = known.unsealed.get(&base.durable.segment).map(|segment| {
-        segment.file_offset() + u64::from(base.durable.offset.min(base.extent_size.bytes_u32()))
-    });
-    match sealed.chain(open).max() {
-        Some(expected) if expected > len => Err(Error::Truncated { len, expected }),
-        _ => Ok(()),
+    let header = u32::try_from(FRAME_HEADER_LEN).unwrap_or(u32::MAX);
+    let sealed = known.sealed.iter().filter_map(|one| Some((one, one.sealed()?.seal + header)));
+    let open = known.unsealed.get(&base.durable.segment);
+    let open = open.map(|one| (one, base.durable.offset.min(base.extent_size.bytes_u32())));
+    let is_behind =
+        |(segment, end): &(&Arc<Segment>, u32)| segment.file_offset() + u64::from(*end) > len;
+    match sealed.chain(open).find(is_behind) {
+        Some((segment, end)) => {
+            Err(Error::damaged(Place::Frame(segment.position(end)), Damage::Truncated))
+        }
+        None => Ok(()),
     }
 }
 
@@ -270,7 +272,7 @@ pub(crate) fn first_state(
     catalog: Catalog,
     log: &RecoveredLog,
 ) -> Result<LogState> {
-    let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log)?;
+    let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log);
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
     let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
@@ -308,60 +310,47 @@ pub(crate) fn first_state(
     })
 }
 
-/// The first numbers that were never used: of segments, of runs, of the order of the log.
-fn unused_numbers(
-    base: &Base,
-    known: &Known,
-    log: &RecoveredLog,
-) -> Result<(SegmentId, RunNo, Lsn)> {
+/// The first numbers that were never used: of segments, of runs, of the order of the log. The
+/// superblock promises numbers before frames get them (O18).
+fn unused_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> (SegmentId, RunNo, Lsn) {
     let block = &base.superblock;
     let segments = known.sealed.iter().chain(known.unsealed.values()).chain(&known.retired);
     let used = segments.map(|segment| segment.id().0).max().unwrap_or(0);
     let next_segment = block.next_segment.max(SegmentId(used.saturating_add(1)));
     let mut run_no = block.next_run_no.max(log.next_run_no).max(RunNo(1));
-    let mut lsn = block.next_lsn.max(log.next_lsn).max(Lsn(1));
-    let sealed = known.sealed.iter().filter_map(|segment| segment.sealed());
-    for at in sealed.chain(log.segments.iter().filter_map(|found| found.sealed)) {
+    for at in known.sealed.iter().filter_map(|segment| segment.sealed()) {
         run_no = run_no.max(at.next_run_no);
     }
-    for purpose in [Purpose::Log, Purpose::Output] {
-        let Some(last) = known.last_sealed(purpose) else { continue };
-        if let Some(directory) = unless_damaged(last.directory())? {
-            run_no = run_no.max(directory.next_run_no());
-            lsn = lsn.max(Lsn(directory.last_lsn().0.saturating_add(2)));
-        }
-    }
-    for segment in known.unsealed.values() {
-        if let Some(header) = unless_damaged(segment.header())? {
-            (run_no, lsn) = (run_no.max(header.next_run_no), lsn.max(header.next_lsn));
-        }
-    }
-    Ok((next_segment, run_no, lsn))
+    (next_segment, run_no, block.next_lsn.max(log.next_lsn).max(Lsn(1)))
 }
 
 /// Checking fewer directories takes less time than starting a thread.
-const WORTH_A_THREAD: usize = 32;
+const WORTH_A_THREAD: usize = 16;
 
-/// Does `work` while directories are checked, on another thread if there are many: a lookup of a
-/// run while the index is not open needs all of them. Checked directories are kept, so this changes
-/// only the time.
-fn checking_ahead<R>(segments: &[Arc<Segment>], work: impl FnOnce() -> R) -> R {
-    if segments.len() < WORTH_A_THREAD {
-        return work();
-    }
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let check = || {
-            for segment in segments.iter().take_while(|_| !over.load(Ordering::Relaxed)) {
-                // An error is returned to the caller that needs the directory.
-                let _ = segment.directory();
-            }
-        };
-        let thread = std::thread::Builder::new().name("runlog-check".to_owned());
-        // Without the thread it only takes longer.
-        let _ = thread.spawn_scoped(scope, check);
-        let done = work();
-        over.store(true, Ordering::Relaxed);
+/// Does `work` while at most so many other threads check directories: a lookup of a run while the
+/// index is not open needs all of them. `work` may help by calling what it is given. Checked
+/// directories are kept, and an error is returned to the caller that needs the directory, so this
+/// changes only the time.
+pub(crate) fn checking_ahead<R>(
+    segments: &[Arc<Segment>],
+    threads: usize,
+    work: impl FnOnce(&dyn Fn()) -> R,
+) -> R {
+    let (next, others) = (AtomicUsize::new(0), thread::available_parallelism());
+    let others = others.map_or(1, |processors| processors.get().saturating_sub(1).max(1));
+    let check = || {
+        while let Some(segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let _ = segment.directory();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads.min(others).min(segments.len() / WORTH_A_THREAD) {
+            let thread = thread::Builder::new().name("runlog-check".to_owned());
+            // Without the thread it only takes longer.
+            let _ = thread.spawn_scoped(scope, check);
+        }
+        let done = work(&check);
+        next.store(segments.len(), Ordering::Relaxed);
         done
     })
 }

@@ -1,12 +1,11 @@
 //! Walking the records of an opened run from either end, and checking each record.
 //!
 //! Most records are contiguous in a mapped file and undamaged. [`Walk::glance`] returns these
-//! quickly. [`Walk::step`] handles all others: it makes the same checks and says what is wrong.
-//! Where there are no views, [`Walk::ready`] reads ahead.
+//! quickly. [`Walk::ready`] handles all others: it makes the same checks and says what is wrong.
+//! Where there are no views, it reads ahead.
 
 mod ahead;
 
-use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -14,8 +13,7 @@ pub(crate) use self::ahead::Ready;
 use self::ahead::{AHEAD, Ahead, Where, foresee};
 use crate::engine::read::block::OpenBlock;
 use crate::engine::read::record::{Record, RecordView};
-use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::payload::{Payload, Source};
+use crate::engine::state::payload::{CheckedFrame, Payload, Source};
 use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
 use crate::error::{Damage, Error, Result};
 use crate::format::frames::frame::FLAG_CHUNKS;
@@ -192,22 +190,16 @@ impl Walk {
         Some((header, stored))
     }
 
-    /// The next record from the front, if it is in one frame of its own and everything is right.
+    /// The record that was read ahead, if it is in one frame of its own and everything is right.
     /// Otherwise nothing has changed, like with [`Walk::glance`].
     #[inline]
-    fn glance_ahead(&mut self, opened: &Opened) -> Option<Ready> {
-        let Spot { part: number, index } = self.front;
-        let part = opened.parts.get(number)?;
-        let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(self.front).is_some());
-        if self.front >= self.back
-            || index >= part.records
-            || is_in_block
-            || part.segment.disk().has_views()
-        {
+    fn glance_ahead(&mut self, Listed { part, spot, .. }: Listed<'_>) -> Option<Ready> {
+        let is_in_block = self.block.as_ref().is_some_and(|block| block.rank(spot).is_some());
+        if is_in_block || part.segment.disk().has_views() {
             return None;
         }
         let ahead = self.ahead.get_or_insert_default();
-        let (header, place) = ahead.record(part, number, index)?;
+        let (header, place) = ahead.record(part, spot.part, spot.index)?;
         if header.run_no != self.run_no
             || self.expected != Some(header.seq)
             || part.segment.disk().is_closed()
@@ -215,7 +207,7 @@ impl Walk {
             return None;
         }
         self.expected = Some(Seq(header.seq.0.checked_add(1)?));
-        self.front.index = index + 1;
+        self.front.index += 1;
         Some(Ready { header, bytes: Where::Ahead(place) })
     }
 
@@ -235,19 +227,9 @@ impl Walk {
         found
     }
 
-    /// Checks the next record from the front and moves behind it; returns its slice and its frame.
-    fn step<'o>(&mut self, opened: &'o Opened) -> Option<Result<(&'o RunSlice, CheckedFrame)>> {
-        let listed = self.settle_front(opened)?;
-        let stepped = self.step_to(opened, listed);
-        Some(self.unless_closed(listed.part, stepped))
-    }
-
-    fn step_to<'o>(
-        &mut self,
-        opened: &'o Opened,
-        listed: Listed<'o>,
-    ) -> Result<(&'o RunSlice, CheckedFrame)> {
-        let part = listed.part;
+    /// Checks the next record from the front and moves behind it.
+    fn step(&mut self, listed: Listed<'_>) -> Result<CheckedFrame> {
+        let Listed { opened, part, .. } = listed;
         let checked = self.check(listed);
         let seq = seq_of(checked.as_ref());
         if let (Some(expected), Some(seq)) = (self.expected, seq)
@@ -259,7 +241,7 @@ impl Walk {
         self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
         self.front.index += 1;
         foresee(part, self.front.index + AHEAD);
-        checked.map(|frame| (part, frame))
+        checked
     }
 
     /// The next record from the front, for short use.
@@ -269,134 +251,93 @@ impl Walk {
         &'w mut self,
         opened: &'w Opened,
     ) -> Option<Result<RecordView<'w>>> {
-        match self.glance(opened) {
-            Some((header, stored)) => Some(Ok(Record::new(&header, Cow::Borrowed(stored)))),
-            None => self.step_view(opened),
+        if let Some((header, stored)) = self.glance(opened) {
+            return Some(Ok(Record::new(&header, Cow::Borrowed(stored))));
         }
-    }
-
-    #[inline(never)]
-    fn step_view<'w>(&'w mut self, opened: &'w Opened) -> Option<Result<RecordView<'w>>> {
-        let (part, frame) = match self.step(opened)? {
-            Ok(checked) => checked,
-            Err(error) => return Some(Err(error)),
-        };
-        let header = frame.header;
-        if header.kind == FrameKind::Block {
-            return Some(Ok(Record::new(&header, Cow::Borrowed(self.look_in_block(&header)))));
+        match self.ready(opened)? {
+            Ok(ready) => Some(Ok(self.view(opened, ready))),
+            Err(error) => Some(Err(error)),
         }
-        let stored = part.segment.look(frame);
-        if header.flags & FLAG_CHUNKS != 0 {
-            let gathered = opened.gather(&header, &stored);
-            let gathered = self.unless_closed(part, gathered);
-            return Some(gathered.map(|bytes| Record::new(&header, Cow::Owned(bytes))));
-        }
-        Some(Ok(Record::new(&header, stored)))
     }
 
     /// The next record from the front, to keep.
     #[allow(clippy::inline_always, reason = "moving records costs more than reading them")]
     #[inline(always)]
     pub(crate) fn next(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        match self.glance(opened) {
-            Some((header, _)) => {
-                let frame = CheckedFrame::without_copy(header);
-                let part = opened.parts.get(self.front.part)?;
-                Some(Ok(Record::new(&header, self.source(part).keep(frame))))
-            }
-            None => self.step_to_keep(opened),
+        if let Some((header, _)) = self.glance(opened) {
+            let frame = CheckedFrame::without_copy(header);
+            let part = opened.parts.get(self.front.part)?;
+            return Some(Ok(Record::new(&header, self.source(part).keep(frame))));
         }
-    }
-
-    #[inline(never)]
-    fn step_to_keep(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        Some(self.step(opened)?.and_then(|(part, frame)| self.keep(opened, part, frame)))
-    }
-
-    /// The next record from the back, to keep.
-    pub(crate) fn next_back(&mut self, opened: &Opened) -> Option<Result<Record>> {
-        let listed = self.settle_back(opened)?;
-        let Listed { part, spot, .. } = listed;
-        self.back = spot;
-        let checked = self.check(listed);
-        let checked = self.unless_closed(part, checked);
-        Some(checked.and_then(|frame| self.keep(opened, part, frame)))
+        Some(self.ready(opened)?.and_then(|ready| self.keep(opened, ready)))
     }
 
     /// Checks the next record from the front and moves behind it, for [`Walk::view`] or
-    /// [`Walk::to_keep`] before the next step. The fastest way where there are no views.
+    /// [`Walk::keep`] before the next step.
+    #[inline(never)]
     pub(crate) fn ready(&mut self, opened: &Opened) -> Option<Result<Ready>> {
-        // The end of a slice is no reason to step.
-        let _ = self.settle_front(opened)?;
-        if let Some(ready) = self.glance_ahead(opened) {
+        let listed = self.settle_front(opened)?;
+        if let Some(ready) = self.glance_ahead(listed) {
             return Some(Ok(ready));
         }
-        let (part, frame) = match self.step(opened)? {
-            Ok(checked) => checked,
-            Err(error) => return Some(Err(error)),
-        };
+        let checked = self.step(listed);
+        Some(self.locate(listed, checked))
+    }
+
+    /// The same from the back.
+    pub(crate) fn ready_back(&mut self, opened: &Opened) -> Option<Result<Ready>> {
+        let listed = self.settle_back(opened)?;
+        self.back = listed.spot;
+        let checked = self.check(listed);
+        Some(self.locate(listed, checked))
+    }
+
+    /// Where the bytes of a checked record are.
+    fn locate(&mut self, listed: Listed<'_>, checked: Result<CheckedFrame>) -> Result<Ready> {
+        let Listed { opened, part, spot } = listed;
+        let frame = self.unless_closed(part, checked)?;
         let header = frame.header;
-        if header.kind == FrameKind::Block {
-            return Some(Ok(Ready { header, bytes: Where::Block }));
-        }
-        let stored = part.segment.look(frame);
-        let bytes = if header.flags & FLAG_CHUNKS != 0 {
-            let gathered = opened.gather(&header, &stored);
-            self.unless_closed(part, gathered)
+        let bytes = if header.kind == FrameKind::Block {
+            Where::Block
+        } else if header.flags & FLAG_CHUNKS != 0 {
+            let gathered = opened.gather(&header, &part.segment.look(frame));
+            Where::Copy(self.unless_closed(part, gathered)?)
         } else {
-            Ok(stored.into_owned())
+            Where::Frame(spot.part, frame)
         };
-        Some(bytes.map(|bytes| Ready { header, bytes: Where::Copy(bytes) }))
+        Ok(Ready { header, bytes })
     }
 
     /// A record, for short use.
-    pub(crate) fn view(&self, Ready { header, bytes }: Ready) -> RecordView<'_> {
+    pub(crate) fn view<'w>(
+        &'w self,
+        opened: &'w Opened,
+        Ready { header, bytes }: Ready,
+    ) -> RecordView<'w> {
         let stored = match bytes {
-            Where::Ahead(place) => Cow::Borrowed(self.look_ahead(place)),
-            Where::Block => Cow::Borrowed(self.look_in_block(&header)),
-            Where::Copy(bytes) => Cow::Owned(bytes),
+            Where::Frame(part, frame) => {
+                opened.parts.get(part).map(|part| part.segment.look(frame))
+            }
+            Where::Ahead(place) => self.ahead.as_ref().map(|ahead| ahead.look(place).into()),
+            Where::Block => self.block.as_ref().map(|block| block.look(&header).into()),
+            Where::Copy(bytes) => Some(Cow::Owned(bytes)),
         };
-        Record::new(&header, stored)
+        Record::new(&header, stored.unwrap_or_default())
     }
 
     /// A record, to keep.
-    pub(crate) fn to_keep(&self, Ready { header, bytes }: Ready) -> Result<Record> {
+    pub(crate) fn keep(&mut self, opened: &Opened, ready: Ready) -> Result<Record> {
+        let Ready { header, bytes } = ready;
         let stored = match bytes {
-            Where::Ahead(place) => Payload::owned(self.look_ahead(place).to_vec()),
-            Where::Block => return self.keep_of_block(&header),
-            Where::Copy(bytes) => Payload::owned(bytes),
+            Where::Frame(part, frame) => {
+                self.source(opened.parts.get(part).ok_or(Error::Closed)?).keep(frame)
+            }
+            Where::Block => {
+                let block = self.block.as_deref().ok_or(Error::Poisoned)?;
+                Payload::part(block.raw(), header.extra, header.payload_len)
+            }
+            bytes => Payload::owned(self.view(opened, Ready { header, bytes }).stored.into_owned()),
         };
-        Ok(Record::new(&header, stored))
-    }
-
-    /// The bytes of a record that was read ahead.
-    fn look_ahead(&self, place: Range<usize>) -> &[u8] {
-        self.ahead.as_ref().map_or(&[], |ahead| ahead.look(place))
-    }
-
-    /// The bytes of a record of the last block.
-    fn look_in_block(&self, header: &FrameHeader) -> &[u8] {
-        self.block.as_deref().map_or(&[], |block| block.look(header))
-    }
-
-    /// A record of the last block, to keep.
-    fn keep_of_block(&self, header: &FrameHeader) -> Result<Record> {
-        let block = self.block.as_deref().ok_or(Error::Poisoned)?;
-        let stored = Payload::part(block.raw(), header.extra, header.payload_len);
-        Ok(Record::new(header, stored))
-    }
-
-    /// The record in a checked frame, to keep.
-    fn keep(&mut self, opened: &Opened, part: &RunSlice, frame: CheckedFrame) -> Result<Record> {
-        let header = frame.header;
-        if header.kind == FrameKind::Block {
-            return self.keep_of_block(&header);
-        }
-        let stored = self.source(part).keep(frame);
-        if header.flags & FLAG_CHUNKS != 0 {
-            let gathered = self.unless_closed(part, opened.gather(&header, &stored));
-            return Ok(Record::new(&header, Payload::owned(gathered?)));
-        }
         Ok(Record::new(&header, stored))
     }
 }

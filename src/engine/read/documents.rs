@@ -1,7 +1,7 @@
 //! Documents: finding the current version, reading it, and listing documents.
 
 use core::fmt;
-use core::ops::Bound;
+use core::ops::{Bound, Deref};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -16,11 +16,9 @@ use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::Opened;
 use crate::error::{Error, Result};
 use crate::index::{RunRow, RunState, Span};
-use crate::types::{
-    AgentId, ContentType, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version,
-};
+use crate::types::{AgentId, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version};
 
-/// A document as it was stored.
+/// A document as it was stored: a [`Record`] with a version.
 #[derive(Clone)]
 pub struct Document {
     version: Version,
@@ -33,37 +31,17 @@ impl Document {
         self.version
     }
 
-    /// When it was written.
-    pub fn timestamp(&self) -> Timestamp {
-        self.record.timestamp()
-    }
-
-    /// The kind that the caller gave it, if any.
-    pub fn kind(&self) -> Option<&str> {
-        self.record.kind()
-    }
-
-    /// The content type of the payload.
-    pub fn content_type(&self) -> ContentType {
-        self.record.content_type()
-    }
-
-    /// The bytes exactly as they were written.
-    pub fn payload(&self) -> &[u8] {
-        self.record.payload()
-    }
-
     /// The bytes, to keep without a copy.
     pub fn into_payload(self) -> Payload {
         self.record.into_payload()
     }
+}
 
-    /// Reads the payload as JSON.
-    ///
-    /// # Errors
-    /// [`Error::Json`] if the payload is not JSON of that shape; the bytes stay readable.
-    pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
-        self.record.json()
+impl Deref for Document {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.record
     }
 }
 

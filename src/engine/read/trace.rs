@@ -148,62 +148,33 @@ impl Trace {
         }
     }
 
-    /// The next item of a run that another process may move meanwhile, from the front.
-    fn ready(&mut self) -> Option<Result<Ready>> {
-        let item = self.walk.ready(&self.opened)?;
-        let Err(error) = item else {
-            self.note(item.as_ref().ok().map(Ready::seq), true);
-            return Some(item);
-        };
-        self.unless_moved(error, true, Walk::ready, Ready::seq)
-    }
-
-    /// The same from the back.
-    fn ready_back(&mut self) -> Option<Result<Record>> {
-        let item = self.walk.next_back(&self.opened)?;
-        let Err(error) = item else {
-            self.note(item.as_ref().ok().map(Record::seq), false);
-            return Some(item);
-        };
-        self.unless_moved(error, false, Walk::next_back, Record::seq)
-    }
-
-    /// The item for this error, or what is there now that another process has moved the run.
-    #[cold]
-    fn unless_moved<T>(
-        &mut self,
-        error: Error,
-        is_front: bool,
-        next: impl Fn(&mut Walk, &Opened) -> Option<Result<T>>,
-        seq_of: impl Fn(&T) -> Seq,
-    ) -> Option<Result<T>> {
-        let mut item = Err(error);
-        loop {
-            let moved = match &item {
-                Err(error) => self.find_again(error),
-                Ok(_) => Ok(false),
-            };
-            if let Ok(true) = moved {
-                item = next(&mut self.walk, &self.opened)?;
-                continue;
-            }
-            let seq = match &item {
-                Ok(record) => Some(seq_of(record)),
-                Err(Error::Corrupt(damage)) => damage.seq,
-                Err(_) => None,
-            };
-            return match moved {
+    /// The next item of a run that another process may move meanwhile: found again where the run
+    /// has moved.
+    fn ready(&mut self, is_front: bool) -> Option<Result<Ready>> {
+        let next = if is_front { Walk::ready } else { Walk::ready_back };
+        let mut item = next(&mut self.walk, &self.opened)?;
+        let mut failed = None;
+        while let Err(error) = &item {
+            match self.find_again(error) {
+                Ok(true) => item = next(&mut self.walk, &self.opened)?,
                 // The next look at the file may succeed: one that failed costs one record.
                 Err(error) if !error.is_corruption() && !matches!(error, Error::Io { .. }) => {
                     self.walk.end();
-                    Some(Err(error))
+                    return Some(Err(error));
                 }
                 moved => {
-                    self.note(seq, is_front);
-                    Some(moved.map_or_else(Err, |_| item))
+                    failed = moved.err();
+                    break;
                 }
-            };
+            }
         }
+        let seq = match &item {
+            Ok(ready) => Some(ready.seq()),
+            Err(Error::Corrupt(damage)) => damage.seq,
+            Err(_) => None,
+        };
+        self.note(seq, is_front);
+        Some(failed.map_or(item, Err))
     }
 
     #[inline]
@@ -318,8 +289,8 @@ impl Trace {
         match self.refusal() {
             Some(error) => Some(Err(error)),
             None if self.moving.is_some() => {
-                let Some(ready) = self.ready() else { return self.take_lost_end().map(Err) };
-                Some(ready.map(|ready| self.walk.view(ready)))
+                let Some(ready) = self.ready(true) else { return self.take_lost_end().map(Err) };
+                Some(ready.map(|ready| self.walk.view(&self.opened, ready)))
             }
             None => self.walk.next_view(&self.opened),
         }
@@ -340,8 +311,8 @@ impl Iterator for Trace {
         match self.refusal() {
             Some(error) => Some(Err(error)),
             None if self.moving.is_some() => {
-                let Some(ready) = self.ready() else { return self.take_lost_end().map(Err) };
-                Some(ready.and_then(|ready| self.walk.to_keep(ready)))
+                let Some(ready) = self.ready(true) else { return self.take_lost_end().map(Err) };
+                Some(ready.and_then(|ready| self.walk.keep(&self.opened, ready)))
             }
             None => self.walk.next(&self.opened),
         }
@@ -353,8 +324,13 @@ impl DoubleEndedIterator for Trace {
         match self.refusal() {
             Some(error) => Some(Err(error)),
             None if self.lost_end.is_some() => self.take_lost_end().map(Err),
-            None if self.moving.is_some() => self.ready_back(),
-            None => self.walk.next_back(&self.opened),
+            None => {
+                let ready = match self.moving {
+                    Some(_) => self.ready(false)?,
+                    None => self.walk.ready_back(&self.opened)?,
+                };
+                Some(ready.and_then(|ready| self.walk.keep(&self.opened, ready)))
+            }
         }
     }
 }

@@ -44,10 +44,10 @@ enum Stop {
     PieceIsOver,
     /// The segment is sealed.
     Seal,
-    /// Nothing was written there, or not yet all of it.
+    /// Nothing was written there.
     End,
-    /// Something that does not check, with a whole frame behind it.
-    Gap,
+    /// Something that does not check, perhaps since not all of it is written.
+    Odd,
 }
 
 impl Replica {
@@ -75,7 +75,7 @@ impl Replica {
             match found.stop {
                 Stop::Seal => return Ok(Progress::Rebuild),
                 Stop::End => return Ok(progress),
-                Stop::Gap => {
+                Stop::Odd => {
                     let is_due = current.is_stuck(segment.position(found.end));
                     return Ok(if is_due { Progress::Rebuild } else { progress });
                 }
@@ -191,9 +191,9 @@ fn whole_frames(piece: Piece<'_>, check: &FrameCheck) -> Found {
                 at = lexed.end();
                 found.frames.push(lexed);
             }
-            InPiece::Odd { followed: true } => break Stop::Gap,
+            InPiece::Odd => break Stop::Odd,
             InPiece::Beyond if !is_last => break Stop::PieceIsOver,
-            InPiece::Blank | InPiece::Odd { .. } | InPiece::Beyond => break Stop::End,
+            InPiece::Blank | InPiece::Beyond => break Stop::End,
         }
     };
     // In front of a COMMIT the frames of a batch are nothing.

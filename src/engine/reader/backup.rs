@@ -96,7 +96,9 @@ impl Target {
         source.refresh()?;
         for _ in 0..MOMENTS {
             let wanted = segments(source)?;
-            self.state_less(source, end_of(&wanted))?;
+            if !self.is_new {
+                self.state_less(source, end_of(&wanted))?;
+            }
             if self.copy_all(source, &wanted, report)? {
                 return self.make_it_count(source, &wanted, report);
             }
@@ -104,20 +106,18 @@ impl Target {
         Err(Error::Overtaken { attempts: MOMENTS as u64 })
     }
 
-    /// Prepares both superblocks before anything is copied. They state no durable position behind
-    /// the end of the new copy, and know the numbers of all segments to be copied: frames of a
-    /// segment that they do not know, in a free extent, would tell of a lost manifest.
+    /// Prepares both superblocks of an earlier copy before anything is copied. They state no
+    /// durable position behind the end of the new copy, and know the numbers of all segments to be
+    /// copied: frames of a segment that they do not know, in a free extent, would tell of a lost
+    /// manifest.
     fn state_less(&mut self, source: &Replica, end: LogPosition) -> Result<()> {
-        let end = end.min(self.stated.end);
-        let next = self.stated.next_segment.max(source.superblock()?.next_segment);
-        if (end, next) == (self.stated.end, self.stated.next_segment) {
-            return Ok(());
-        }
+        let next = source.superblock()?.next_segment;
         for _ in 0..2 {
-            self.allocator
-                .write_superblock(|block| (block.durable, block.next_segment) = (end, next))?;
+            self.allocator.write_superblock(|block| {
+                block.durable = block.durable.min(end);
+                block.next_segment = block.next_segment.max(next);
+            })?;
         }
-        (self.stated.end, self.stated.next_segment) = (end, next);
         Ok(())
     }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::engine::reader::Replica;
-use crate::engine::state::scan::{InPiece, Piece, directory_in, frame_in_piece, lex};
+use crate::engine::state::scan::{Item, Lexed, directory_in, lex};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::FrameKind;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{FrameHeader, FrameKind};
 use crate::types::ExtentNo;
 
 /// A segment as it is to be in the copy.
@@ -75,45 +75,23 @@ impl Copied {
         };
         let place = Place::Extent { extent: segment.extent() };
         damaged.extend(header.map(|damage| Corruption::new(place, damage)));
-        let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
-        let piece = Piece { at: 0, bytes, extent_len: whole };
-        let mut next = SEGMENT_HEADER_LEN;
-        while next < self.end {
-            let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {
-                damaged.extend(self.damaged_frames(bytes));
-                break;
-            };
-            next = lexed.end();
-        }
-        if let Some(at) = self.sealed {
-            damaged.extend(self.damage_of_directory(at, piece));
-        }
-    }
-
-    /// Each of the frames that does not check.
-    fn damaged_frames(&self, bytes: &[u8]) -> impl Iterator<Item = Corruption> {
-        let items = lex(bytes, self.segment.frames()).into_iter();
-        let odd = items.filter(|item| item.offset() < self.end && !item.is_valid());
-        odd.map(|item| {
+        let items = lex(bytes, segment.frames());
+        let odd = items.iter().filter(|item| item.offset() < self.end && !item.is_valid());
+        damaged.extend(odd.map(|item| {
             let damage = item.frame().and_then(|lexed| lexed.payload.err());
-            let place = Place::Frame(self.segment.position(item.offset()));
+            let place = Place::Frame(segment.position(item.offset()));
             Corruption::new(place, damage.unwrap_or(Damage::Missing))
-        })
-    }
-
-    /// What is wrong with the directory that the bytes have, in the frame that seals them.
-    fn damage_of_directory(&self, at: SealedAt, piece: Piece<'_>) -> Option<Corruption> {
-        let stored = match frame_in_piece(piece, self.segment.frames(), at.seal) {
-            InPiece::Frame(lexed) => directory_in(piece.bytes, &lexed).filter(|directory| {
-                let SealedAt { end, digest, .. } = at;
-                let header = &lexed.header;
-                let kind = header.kind == FrameKind::Seal;
-                kind && (header.extra, header.payload_crc) == (end, digest)
-                    && directory.check().is_ok()
-            }),
-            _ => None,
+        }));
+        let Some(SealedAt { end, seal, digest, .. }) = self.sealed else { return };
+        let is_seal = |lexed: &&Lexed| {
+            let FrameHeader { kind, extra, payload_crc, position, .. } = lexed.header;
+            (kind, extra, payload_crc) == (FrameKind::Seal, end, digest) && position.offset == seal
         };
-        let place = Place::Directory { segment: self.segment.id() };
-        stored.is_none().then(|| Corruption::new(place, Damage::Missing))
+        let seal = items.iter().filter_map(Item::frame).find(is_seal);
+        let stored = seal.and_then(|lexed| directory_in(bytes, lexed));
+        if stored.is_none_or(|directory| directory.check().is_err()) {
+            let place = Place::Directory { segment: segment.id() };
+            damaged.push(Corruption::new(place, Damage::Missing));
+        }
     }
 }

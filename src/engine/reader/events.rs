@@ -9,6 +9,7 @@ use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Error, Result};
 use crate::format::map::superblock::FLAG_COPY;
 use crate::gc::Rule;
+use crate::types::as_text::serde_as_text;
 use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, Timestamp};
 
 /// Something that happened in the log, as a follower tells it.
@@ -161,25 +162,7 @@ impl FromStr for LogCursor {
     }
 }
 
-#[cfg(feature = "serde")]
-mod as_text {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::LogCursor;
-
-    impl Serialize for LogCursor {
-        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-            to.collect_str(self)
-        }
-    }
-
-    impl<'de> Deserialize<'de> for LogCursor {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            let text = String::deserialize(from)?;
-            text.parse().map_err(serde::de::Error::custom)
-        }
-    }
-}
+serde_as_text!(LogCursor);
 
 /// What is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 mod advance;
 pub(crate) mod backup;
 mod copied;
-mod directories;
 pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod found;
@@ -67,7 +66,7 @@ struct Current {
     /// The ids of the runs in the segment that takes frames, of its newer frames, or of all.
     names: Names,
     has_all_names: bool,
-    /// Where bytes that do not check stood in front of a whole frame, and at how many looks.
+    /// Where bytes did not check, and at how many looks.
     stuck: (LogPosition, u64),
 }
 
@@ -89,9 +88,9 @@ impl Current {
         (state, current)
     }
 
-    /// Whether to build a view because of bytes that do not check in front of a whole frame. At the
-    /// first look they may be a frame that is being written. If they stay, the view says what
-    /// counts behind them; it is built more and more rarely.
+    /// Whether to build a view because of bytes that do not check. At the first look they may be a
+    /// frame that is being written. If they stay, the view says whether they are damage of a frame
+    /// that counts; it is built more and more rarely.
     fn is_stuck(&mut self, at: LogPosition) -> bool {
         let looks = if self.stuck.0 == at { self.stuck.1 + 1 } else { 1 };
         self.stuck = (at, looks);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::open::front_matter::{Base, read_base, read_slots};
+use crate::engine::open::front_matter::{Base, read_base};
 use crate::engine::open::{check_length, segments};
 use crate::engine::reader::Replica;
 use crate::engine::setup::host;
@@ -12,7 +12,7 @@ use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Damage, Error, Owner, Place, Result};
+use crate::error::{Corruption, Error, Owner, Place, Result};
 use crate::format::map::header::StaticHeader;
 use crate::format::map::manifest::{
     Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch,
@@ -20,7 +20,7 @@ use crate::format::map::manifest::{
 use crate::format::map::owner;
 use crate::format::map::superblock::{FLAG_COPY, ManifestAt, Superblock};
 use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN};
-use crate::types::{Epoch, ExtentNo, LogPosition, SegmentId};
+use crate::types::{Epoch, ExtentNo, LogPosition};
 
 /// A segment as the file has it.
 pub(super) struct Has {
@@ -28,15 +28,6 @@ pub(super) struct Has {
     pub(super) sealed: Option<SealedAt>,
     /// What of it did not check when this call copied it.
     pub(super) damaged: Vec<Corruption>,
-}
-
-/// What both superblocks of a copy state: an update may have broken off between them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stated {
-    /// The largest durable position.
-    pub(super) end: LogPosition,
-    /// The smallest number of the next segment.
-    pub(super) next_segment: SegmentId,
 }
 
 /// The file that is copied to.
@@ -48,7 +39,8 @@ pub(super) struct Target {
     pub(super) earlier: BTreeMap<(u32, u64), Has>,
     /// The segments that this call has copied, into extents that were free.
     pub(super) copied: BTreeMap<(u32, u64), Has>,
-    pub(super) stated: Stated,
+    /// It is no earlier copy, so nothing in it counts yet.
+    pub(super) is_new: bool,
 }
 
 impl Target {
@@ -91,9 +83,7 @@ impl Target {
         let mut report = RecoveryReport::default();
         let base = match read_base(&disk, &mut report, true) {
             Ok(base) => base,
-            Err(error @ (Error::Io { .. } | Error::Damaged(_) | Error::Truncated { .. })) => {
-                return Err(as_copy(error));
-            }
+            Err(error @ (Error::Io { .. } | Error::Damaged(_))) => return Err(as_copy(error)),
             Err(_) => return Ok(None),
         };
         let is_copy = base.superblock.flags & FLAG_COPY != 0;
@@ -109,11 +99,10 @@ impl Target {
         }
         let known = segments(&disk, &base, &|_, _, _| None);
         check_length(&disk, &base, &known).map_err(as_copy)?;
-        let slots = read_slots(&disk, &mut report)?;
-        let next = slots.iter().map(|block| block.next_segment).min();
-        let mut target =
-            Self::of(disk, base.superblock, (base.extents.clone(), base.manifest, base.next));
-        target.stated = Stated { end: base.durable, next_segment: next.unwrap_or_default() };
+        // An update may have broken off between the superblocks.
+        let superblock = Superblock { durable: base.durable, ..base.superblock };
+        let at = (base.extents.clone(), base.manifest, base.next);
+        let mut target = Self { is_new: false, ..Self::of(disk, superblock, at) };
         target.write_front_again(&base)?;
         let uses = &target.allocator.manifest.extents().uses;
         let earlier = uses.iter().filter_map(|(&extent, used)| match *used {
@@ -156,22 +145,16 @@ impl Target {
             freed: std::collections::BTreeSet::new(),
             may_move: 0,
         };
-        let Superblock { durable: end, next_segment, .. } = superblock;
-        let stated = Stated { end, next_segment };
-        Self { disk, allocator, earlier: BTreeMap::new(), copied: BTreeMap::new(), stated }
+        Self { disk, allocator, earlier: BTreeMap::new(), copied: BTreeMap::new(), is_new: true }
     }
 }
 
 /// The same failure, as that of an earlier copy.
 fn as_copy(error: Error) -> Error {
-    let damage = match error {
-        Error::Damaged(damage) => damage,
-        Error::Truncated { .. } => {
-            Corruption::new(Place::Manifest { offset: MANIFEST_AT }, Damage::Truncated)
-        }
-        error => return error,
-    };
-    Error::CopyDamaged { damage }
+    match error {
+        Error::Damaged(damage) => Error::CopyDamaged { damage },
+        error => error,
+    }
 }
 
 /// The page of the owner: that of the store, or, since a power loss may have torn that, one that

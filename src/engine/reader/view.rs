@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::open::front_matter::{Base, read_base};
 use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
-use crate::engine::open::{Known, check_length, first_state, segments};
-use crate::engine::reader::directories::read_directories;
+use crate::engine::open::{Known, checking_ahead, first_state, segments};
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
@@ -79,9 +78,7 @@ impl View {
         let uses = match read_base(disk, &mut RecoveryReport::default(), false) {
             Ok(base) => base.extents.uses,
             // It is being changed.
-            Err(Error::Damaged(_) | Error::Corrupt(_) | Error::Truncated { .. }) => {
-                return Ok(true);
-            }
+            Err(Error::Damaged(_) | Error::Corrupt(_)) => return Ok(true),
             Err(error) => return Err(error),
         };
         let is_owner = |(extent, key): &(ExtentNo, SegmentKey)| {
@@ -124,7 +121,7 @@ pub(super) fn build(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<Vi
         let built = build_once(disk, wanted, earlier);
         let found = match &built {
             Ok(view) => Ok(view.report.damaged.clone()),
-            Err(error @ (Error::Damaged(_) | Error::Corrupt(_) | Error::Truncated { .. })) => {
+            Err(error @ (Error::Damaged(_) | Error::Corrupt(_))) => {
                 Err((error.to_string(), read_owners(disk)?))
             }
             Err(_) => return built,
@@ -158,11 +155,11 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let seen = Seen { superblocks, manifest: base.manifest, behind: base.behind.clone() };
     report.clean = base.is_clean();
     let known = segments(disk, &base, &|extent, key, at| earlier.segment(extent, key, at));
-    check_length(disk, &base, &known)?;
     let floor = known.floor(&base, wanted.durable_only);
     let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
     // All of them now: later their bytes may be another segment's.
-    read_directories(&known.sealed);
+    let unread = known.sealed.iter().filter(|segment| !segment.has_directory());
+    checking_ahead(&unread.cloned().collect::<Vec<_>>(), usize::MAX, |check| check());
     for segment in &known.sealed {
         match segment.directory() {
             Err(Error::Corrupt(damage)) => report.damaged.push(damage),

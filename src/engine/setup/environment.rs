@@ -1,5 +1,5 @@
-//! What the engine takes from its surroundings besides the file: time, randomness, the boot id. All
-//! of it is injected, so that tests control it.
+//! What the engine takes from its surroundings besides the file: time and randomness. Both are
+//! injected, so that tests control them.
 
 use core::fmt;
 use core::time::Duration;

@@ -129,7 +129,7 @@ impl Options {
         receipts(count: u64, age: Duration) => receipts = ReceiptLimits { count, age };
         /// How frames reach the file: by stores into a map of it where possible, or by calls.
         tail_writer(writer: TailWriter) => tail_writer = writer;
-        /// The clock, randomness and boot id, for tests and for hosts that know them better.
+        /// The clock and the randomness, for tests and for hosts that know them better.
         environment(environment: Environment) => environment = environment;
         /// Whether a store on a network file system is opened for writing. By default it is refused
         /// where the system tells (NFS, SMB, AFS, Ceph, Lustre, Coda). Allow it only where locks of

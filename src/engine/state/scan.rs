@@ -150,17 +150,14 @@ pub(crate) fn frame_in_piece(piece: Piece<'_>, check: &FrameCheck, at: u32) -> I
         return InPiece::Beyond;
     }
     let Ok(header) = FrameHeader::decode_with(bytes, check, at) else {
-        if used_len(bytes) == 0 {
-            return InPiece::Blank;
-        }
-        return InPiece::Odd { followed: is_followed(piece, check, at) };
+        return if used_len(bytes) == 0 { InPiece::Blank } else { InPiece::Odd };
     };
     let Some(padded) = bytes.get(FRAME_HEADER_LEN..header.frame_len()) else {
         return InPiece::Beyond;
     };
     match header.check_payload(check, padded) {
         Ok(()) => InPiece::Frame(Lexed { header, payload: Ok(()) }),
-        Err(_) => InPiece::Odd { followed: is_followed(piece, check, at) },
+        Err(_) => InPiece::Odd,
     }
 }
 
@@ -171,22 +168,10 @@ pub(crate) enum InPiece {
     Frame(Lexed),
     /// Nothing but zeros, up to the end of the piece.
     Blank,
-    /// Bytes that do not check, and whether a header that does follows within the piece.
-    Odd { followed: bool },
+    /// Bytes that do not check.
+    Odd,
     /// The piece is too short to tell.
     Beyond,
-}
-
-/// Whether the header of a frame stands behind `at`.
-fn is_followed(piece: Piece<'_>, check: &FrameCheck, at: u32) -> bool {
-    let first = (at.saturating_sub(piece.at) as usize + 1).next_multiple_of(FRAME_ALIGN);
-    let last = piece.bytes.len().saturating_sub(FRAME_HEADER_LEN - 1);
-    (first..last).step_by(FRAME_ALIGN).any(|start| {
-        let Ok(offset) = u32::try_from(piece.at as usize + start) else { return false };
-        let bytes = piece.bytes.get(start..).unwrap_or_default();
-        claims_position(bytes, LogPosition { segment: check.segment(), offset })
-            && FrameHeader::decode_with(bytes, check, offset).is_ok()
-    })
 }
 
 /// The result of a replay.

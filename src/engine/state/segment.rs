@@ -7,13 +7,12 @@ use core::fmt;
 use core::ops::Range;
 use std::borrow::Cow;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::Disk;
-use crate::engine::storage::mmap_read::Room;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
@@ -65,8 +64,6 @@ enum DirectoryBytes {
     View(Range<usize>),
     /// A copy of the stored directory, or the same bytes built from the frames.
     Copy(Vec<u8>),
-    /// A copy in memory that others share.
-    Shared(Arc<Room>, Range<usize>),
 }
 
 impl Segment {
@@ -184,11 +181,6 @@ impl Segment {
         self.directory.get().is_some()
     }
 
-    /// Takes a copy of the directory that was checked.
-    pub(crate) fn keep_directory(&self, room: Arc<Room>, range: Range<usize>) {
-        let _ = self.directory.set(Ok(DirectoryBytes::Shared(room, range)));
-    }
-
     /// The damage that quarantines the segment, if its directory was read and is lost.
     pub(crate) fn quarantine(&self) -> Option<&Corruption> {
         self.directory.get()?.as_ref().err()
@@ -246,7 +238,6 @@ impl Segment {
                 self.mapped().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
             }
             DirectoryBytes::Copy(bytes) => bytes,
-            DirectoryBytes::Shared(room, range) => room.get(range.clone()).unwrap_or_default(),
         }
     }
 
@@ -258,7 +249,7 @@ impl Segment {
     }
 
     /// The header of the SEAL frame that the manifest names.
-    pub(crate) fn seal_header(&self) -> Result<FrameHeader> {
+    fn seal_header(&self) -> Result<FrameHeader> {
         let wrong = |damage| self.damaged_directory(damage);
         let at = self.sealed().ok_or_else(|| wrong(Damage::Missing))?;
         let header = self.read_header(at.seal)?;

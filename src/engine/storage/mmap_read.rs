@@ -14,10 +14,9 @@
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
 
-use std::io;
 use std::sync::{Arc, Weak};
 
-use memmap2::{Mmap, MmapMut, MmapOptions};
+use memmap2::{Mmap, MmapOptions};
 use parking_lot::RwLock;
 
 use super::{Owner, Region};
@@ -28,34 +27,6 @@ pub(super) const WINDOW_LEN: u64 = 256 << 20;
 
 /// The most windows that are kept: 4 TiB of file. The rest of the file is read, not mapped.
 const MAX_WINDOWS: usize = 1 << 14;
-
-/// Memory of this process, without a file.
-#[derive(Debug)]
-pub(crate) struct Room(MmapMut);
-
-impl Room {
-    /// So many zeros, in huge pages where the system has them, which saves a fault for each page.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
-        let map = MmapMut::map_anon(len)?;
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Self(map))
-    }
-}
-
-impl core::ops::Deref for Room {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl core::ops::DerefMut for Room {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-}
 
 /// The windows of one file that are mapped so far, by number.
 #[derive(Debug, Default)]

@@ -16,9 +16,10 @@ use crate::engine::state::fold::note_record;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::tail::MAX_STORED;
 use crate::engine::values::new_record::NewRecord;
-use crate::engine::values::{Allow, Metadata};
+use crate::engine::values::{Allow, Metadata, Outcome};
 use crate::engine::write::Log;
 use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_record};
+use crate::engine::write::lifecycle::check_outcome;
 use crate::engine::write::pending_frame::{HEAD, PendingFrame};
 use crate::engine::write::ticket::{Appended, Ticket};
 use crate::error::{Error, Result, Sized};
@@ -73,9 +74,49 @@ impl Log {
         self.create_run(state, ids, &metadata, FLAG_IMPLICIT, pending)
     }
 
+    /// Appends a record by ids.
+    pub(crate) fn append_to(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        record: &NewRecord<'_>,
+        allow: Allow,
+    ) -> Result<Appended> {
+        self.check_record(record)?;
+        let append = |target: Target<'_>| self.append(target, record, allow);
+        self.on_run(agent, run, allow, record.time(), append)
+    }
+
+    /// Appends a batch by ids.
+    pub(crate) fn append_batch_to(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        records: &[NewRecord<'_>],
+        allow: Allow,
+    ) -> Result<Appended> {
+        self.check_batch(records)?;
+        let first = records.first().and_then(NewRecord::time);
+        let append = |target: Target<'_>| self.append_batch(target, records, allow);
+        self.on_run(agent, run, allow, first, append)
+    }
+
+    /// Ends a run by ids.
+    pub(crate) fn end_run(
+        self: &Arc<Self>,
+        agent: &str,
+        run: &str,
+        outcome: &Outcome,
+        allow: Allow,
+    ) -> Result<Appended> {
+        check_outcome(outcome)?;
+        let end = |target: Target<'_>| self.end(target, outcome);
+        self.on_run(agent, run, allow, outcome.time(), end)
+    }
+
     /// Calls `act` with the run that has these ids, or with a new run if that is allowed. If the
     /// run is deleted meanwhile, it tries again with the next one.
-    pub(crate) fn on_run(
+    fn on_run(
         self: &Arc<Self>,
         agent: &str,
         run: &str,

@@ -48,7 +48,7 @@ pub struct Superblock {
     pub next_segment: SegmentId,
     /// No run got this number or a larger one.
     pub next_run_no: RunNo,
-    /// If the store was closed properly, no frame got this order or a larger one.
+    /// No frame got this order or a larger one.
     pub next_lsn: Lsn,
     /// See the `FLAG_` constants.
     pub flags: u32,

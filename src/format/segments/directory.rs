@@ -218,11 +218,6 @@ impl<'a> Directory<'a> {
         self.next_run_no
     }
 
-    /// The largest number of a run that it lists.
-    pub fn last_run_no(&self) -> Decoded<Option<RunNo>> {
-        self.runs.checked_sub(1).map(|last| self.run_no(last)).transpose()
-    }
-
     /// The number of the run in `slot`, without decoding the rest.
     pub fn run_no(&self, slot: u32) -> Decoded<RunNo> {
         Ok(RunNo(self.field(slot, 0)?.u64()?))

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::codec::{Decoded, Writer, len_u32};
+use crate::format::codec::{Writer, len_u32};
 use crate::format::segments::directory::{
-    DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, Directory, EVICTION_LEN, EvictionAt, HASH_LEN,
-    OFFSET_LEN, RUN_ENTRY_LEN, RunEntry, hash_id,
+    DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, EvictionAt, HASH_LEN, OFFSET_LEN,
+    RUN_ENTRY_LEN, RunEntry, hash_id,
 };
 use crate::format::segments::run_map::RunMap;
 use crate::types::{AgentId, Lsn, RunId, RunNo};
@@ -35,32 +35,6 @@ pub struct BuiltRun {
 }
 
 impl DirectoryBuilder {
-    /// What a directory says.
-    pub fn of(directory: &Directory<'_>) -> Decoded<Self> {
-        let mut builder = Self::default();
-        for slot in 0..directory.run_count() {
-            let entry = directory.run(slot)?;
-            builder.bind(entry.run_no, entry.agent.clone(), entry.run.clone());
-            let listed = entry.records.saturating_add(entry.chunks);
-            for index in 0..listed {
-                let offset = directory.record_offset(slot, index)?;
-                if index < entry.records {
-                    builder.push_record(entry.run_no, offset);
-                } else {
-                    builder.push_chunk(entry.run_no, offset);
-                }
-            }
-            if let Some(known) = builder.run_mut(entry.run_no) {
-                *known = entry;
-            }
-        }
-        for eviction in directory.evictions() {
-            builder.push_eviction(eviction?);
-        }
-        (builder.first_lsn, builder.last_lsn) = (Some(directory.first_lsn()), directory.last_lsn());
-        Ok(builder)
-    }
-
     /// The length of the directory if it were encoded now.
     pub fn encoded_len(&self) -> usize {
         DIRECTORY_HEADER_LEN
@@ -94,11 +68,6 @@ impl DirectoryBuilder {
     /// The evictions that this segment records, by run number.
     pub fn evictions(&self) -> impl Iterator<Item = EvictionAt> + '_ {
         self.evictions.values().copied()
-    }
-
-    /// The largest run number.
-    pub fn last_run_no(&self) -> Option<RunNo> {
-        self.runs.iter().map(|built| built.entry.run_no).max()
     }
 
     /// Adds a run that has no entry yet.

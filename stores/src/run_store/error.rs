@@ -111,9 +111,9 @@ fn kind_of(error: &Error) -> io::ErrorKind {
         | Error::Ambiguous { .. } => io::ErrorKind::InvalidInput,
         Error::RunHeld { .. } => io::ErrorKind::PermissionDenied,
         Error::Corrupt(_)
+        | Error::Damaged(_)
         | Error::NotAStore { .. }
         | Error::NotRegularFile { .. }
-        | Error::Truncated { .. }
         | Error::UnsupportedVersion { .. }
         | Error::UnsupportedFeatures { .. }
         | Error::Json { .. } => io::ErrorKind::InvalidData,

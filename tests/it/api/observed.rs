@@ -148,7 +148,7 @@ fn a_background_thread_that_panics_is_told_and_poisons_the_store() {
     while log.health().poisoned.is_none() {
         let failure = failed.recv_timeout(NEVER).expect("the panic is told");
         assert_eq!(failure.activity, Activity::Reserve);
-        assert!(failure.result.unwrap_err().is_panic());
+        assert!(matches!(failure.result, Err(Error::Panicked)));
     }
     let last = appended.last().expect("the first ones are appended");
     assert!(last.ticket.wait().unwrap_err().is_poisoned());

@@ -4,6 +4,7 @@
 use core::ops::Range;
 use std::sync::Arc;
 
+use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
 use crate::engine::state::segment::{HEADER, Segment};
 use crate::engine::storage::disk::pieces::{PIECE, Piece};
@@ -31,6 +32,8 @@ pub(crate) struct Ready {
 
 /// Where the kind and the payload of a record are.
 pub(super) enum Where {
+    /// In a frame of the slice with this number.
+    Frame(usize, CheckedFrame),
     /// In what was read ahead.
     Ahead(Range<usize>),
     /// In the block that was read last.
