@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Batch, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery,
-    RunStatus, Seq,
+    Allow, Batch, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, RunStatus, Seq,
 };
 
 fn options() -> Options {
@@ -58,24 +57,6 @@ fn what_was_appended_comes_back_after_closing_and_opening() {
 }
 
 #[test]
-fn large_records_and_batches_come_back_whole() {
-    let (_, log) = memory();
-    let run = log.start_run("agent", "run", ()).unwrap();
-    let large: Vec<u8> = (0..200_000u32).map(|n| n as u8).collect();
-    run.append_record(&NewRecord::new(&large).kind("big")).unwrap();
-    let small = vec![1; 100];
-    let batch: Vec<NewRecord<'_>> = (0..50).map(|_| NewRecord::new(&small).kind("b")).collect();
-    run.append_batch(&batch).unwrap();
-    let batch = [NewRecord::new(&large), NewRecord::new(&small)];
-    run.append_batch(&batch).unwrap();
-    let all = payloads(&log, "run");
-    assert_eq!(all.len(), 53);
-    assert_eq!(all[0], large);
-    assert_eq!(all[51], large);
-    assert_eq!(log.trace("run").unwrap().next().unwrap().unwrap().kind(), Some("big"));
-}
-
-#[test]
 fn starting_and_ending_again_in_the_same_way_is_fine_and_otherwise_an_error() {
     let (_, log) = memory();
     let run = log.start_run("agent", "run", b"a").unwrap();
@@ -90,60 +71,6 @@ fn starting_and_ending_again_in_the_same_way_is_fine_and_otherwise_an_error() {
     assert_eq!(late.seq, Seq(0));
     assert_eq!(log.run("run").unwrap().late_records, 1);
     assert_eq!(log.outcome("run").unwrap().unwrap().payload(), b"{}");
-}
-
-#[test]
-fn a_run_id_that_two_agents_use_is_ambiguous_without_the_agent() {
-    let (_, log) = memory();
-    log.start_run("b", "run", ()).unwrap();
-    log.start_run("a", "run", ()).unwrap();
-    match log.agent_of("run") {
-        Err(Error::Ambiguous { agents, .. }) => {
-            assert_eq!(
-                agents.iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(),
-                ["a", "b"]
-            );
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(log.run(("a", "run")).unwrap().agent, "a");
-}
-
-#[test]
-fn deleted_runs_are_gone_and_their_segments_are_used_again() {
-    let (storage, log) = memory();
-    let mut longest = 0;
-    for round in 0..60 {
-        for number in 0..10 {
-            let id = format!("run-{round}-{number}");
-            let run = log.start_run("agent", &id, ()).unwrap();
-            for _ in 0..40 {
-                run.append(&[round as u8; 200]).unwrap();
-            }
-            run.end(&Outcome::completed()).unwrap();
-        }
-        log.sync().unwrap();
-        if round >= 2 {
-            for number in 0..10 {
-                log.delete_run(format!("run-{}-{number}", round - 2).as_str()).unwrap();
-            }
-        }
-        log.checkpoint().unwrap();
-        log.reclaim().unwrap();
-        if round == 20 {
-            longest = storage.to_bytes().len();
-        }
-    }
-    let len = storage.to_bytes().len();
-    assert!(len <= longest + (4 << 16), "{len} after {longest}: {:?}", log.stats());
-    assert!(matches!(log.run("run-3-3"), Err(Error::RunNotFound { .. })));
-    let page = log.list_runs(&RunQuery::new().limit(1000)).unwrap();
-    assert_eq!(page.runs.len(), 20);
-    assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
-    log.close().unwrap();
-    let log = options().open_storage(storage).unwrap();
-    assert_eq!(log.list_runs(&RunQuery::new().limit(1000)).unwrap().runs.len(), 20);
-    assert!(log.verify().unwrap().is_clean(), "{:?}", log.verify());
 }
 
 /// Starts, holds, and refusals for ended runs.

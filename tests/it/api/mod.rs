@@ -1,5 +1,6 @@
 //! The calls of the public API, good input and bad.
 
+pub(crate) mod bad_files;
 pub(crate) mod bad_input;
 pub(crate) mod basics;
 pub(crate) mod closing;
@@ -11,7 +12,6 @@ pub(crate) mod lists;
 pub(crate) mod locking;
 pub(crate) mod lookups;
 pub(crate) mod memory_storage;
-pub(crate) mod model;
 pub(crate) mod observed;
 pub(crate) mod pairs;
 pub(crate) mod panics;

@@ -1,7 +1,6 @@
 //! What an observer is told: how each activity ended and how long it took, and each failure of the
 //! background work, which no call returns.
 
-use std::io;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -9,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runlog::env::{Environment, Step};
-use runlog::storage::{Storage, TailWindow};
 use runlog::{
     Activity, Compression, Error, IoAction, Options, Outcome, RunLog, TailWriter, Timestamp,
 };
 use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
 
 use crate::support::background::Background;
+use crate::support::tap::Tap;
 use crate::support::told::{End, Told};
 
 /// So long that only a thread that is never woken waits for it.
@@ -37,46 +36,18 @@ impl Synced {
         let clock = SimClock::new(Timestamp(5_000_000_000));
         Self { disk: SimDisk::new(), clock, takes, panics: Arc::default() }
     }
-}
 
-impl Storage for Synced {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.disk.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.disk.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.clock.advance(self.takes);
-        let is_background = std::thread::current().name() == Some("runlog-sync");
-        assert!(!(is_background && self.panics.load(Ordering::SeqCst)), "the test said so");
-        self.disk.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.disk.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.punch(offset, len)
-    }
-
-    fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
-        self.disk.map_tail(offset, len)
-    }
-
-    fn release(&self) -> usize {
-        self.disk.release()
+    fn storage(&self) -> Arc<Tap> {
+        let synced = self.clone();
+        Tap::new(Arc::new(self.disk.clone()), move |call| {
+            if call.kind == OpKind::Sync {
+                synced.clock.advance(synced.takes);
+                let is_background = std::thread::current().name() == Some("runlog-sync");
+                let panics = is_background && synced.panics.load(Ordering::SeqCst);
+                assert!(!panics, "the test said so");
+            }
+            Ok(())
+        })
     }
 }
 
@@ -98,7 +69,7 @@ fn only(ends: Vec<End>, activity: Activity) -> End {
 #[test]
 fn the_end_of_an_activity_tells_how_it_went_and_how_long_it_took() {
     let (storage, told) = (Synced::new(3_000_000), Arc::new(Told::default()));
-    let log = options(&storage.clock, &told).create_storage(Arc::new(storage.clone())).unwrap();
+    let log = options(&storage.clock, &told).create_storage(storage.storage()).unwrap();
     let recovery = only(told.take(), Activity::Recovery);
     assert!(recovery.result.is_ok() && recovery.took >= Duration::from_millis(3));
     let run = log.start_run("agent", "run", ()).unwrap();
@@ -137,7 +108,7 @@ fn an_opening_that_fails_ends_with_its_error() {
 fn a_failure_to_close_is_told_also_when_the_last_handle_is_dropped() {
     for dropped in [false, true] {
         let (storage, told) = (Synced::new(0), Arc::new(Told::default()));
-        let log = options(&storage.clock, &told).create_storage(Arc::new(storage.clone())).unwrap();
+        let log = options(&storage.clock, &told).create_storage(storage.storage()).unwrap();
         drop(log.start_run("agent", "run", ()).unwrap());
         told.take();
         storage.disk.fail_next(OpKind::Sync, ErrorKind::TimedOut);
@@ -150,7 +121,7 @@ fn a_failure_to_close_is_told_also_when_the_last_handle_is_dropped() {
         assert_eq!(close.result.unwrap_err().io_kind(), Some(ErrorKind::TimedOut));
     }
     let (storage, told) = (Synced::new(0), Arc::new(Told::default()));
-    let log = options(&storage.clock, &told).create_storage(Arc::new(storage)).unwrap();
+    let log = options(&storage.clock, &told).create_storage(storage.storage()).unwrap();
     told.take();
     drop(log);
     assert!(only(told.take(), Activity::Close).result.is_ok());
@@ -162,7 +133,7 @@ fn a_failure_to_close_is_told_also_when_the_last_handle_is_dropped() {
 fn a_background_thread_that_panics_is_told_and_poisons_the_store() {
     let (storage, told) = (Synced::new(0), Arc::new(Told::default()));
     let options = options(&storage.clock, &told).background(true).sync_interval(None);
-    let log = options.create_storage(Arc::new(storage.clone())).unwrap();
+    let log = options.create_storage(storage.storage()).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let (failures, failed) = channel();
     told.send_failures(failures);
@@ -187,7 +158,7 @@ fn a_background_thread_that_panics_is_told_and_poisons_the_store() {
     assert!(log.trace("run").unwrap().next().unwrap().is_ok(), "reads go on");
     drop(run);
     assert!(log.close().unwrap_err().is_poisoned());
-    let opened = self::options(&storage.clock, &Arc::default()).open_storage(Arc::new(storage));
+    let opened = self::options(&storage.clock, &Arc::default()).open_storage(storage.storage());
     assert_eq!(opened.unwrap().trace("run").unwrap().count(), appended.len());
 }
 

@@ -3,7 +3,6 @@
 
 use core::pin::pin;
 use core::task::{Context, Waker};
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -12,8 +11,11 @@ use std::task::Wake;
 use std::time::Duration;
 
 use runlog::env::Environment;
-use runlog::storage::{MemoryStorage, Storage};
+use runlog::storage::MemoryStorage;
 use runlog::{Activity, Durability, NewRecord, Observer, Options, Phase, RunLog};
+use runlog_sim::OpKind;
+
+use crate::support::tap::Tap;
 
 /// How long something takes that never happens.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -21,56 +23,34 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// A storage whose syncs wait while a gate is shut, and one of which panics when told.
 #[derive(Debug, Default)]
 struct Panicky {
-    storage: MemoryStorage,
     shut: Mutex<bool>,
     changed: Condvar,
     panics: AtomicBool,
 }
 
 impl Panicky {
+    fn storage(self: &Arc<Self>) -> Arc<Tap> {
+        let panicky = Arc::clone(self);
+        Tap::new(Arc::new(MemoryStorage::new()), move |call| {
+            if call.kind == OpKind::Sync {
+                let shut = panicky.shut.lock().unwrap();
+                drop(panicky.changed.wait_while(shut, |shut| *shut).unwrap());
+                assert!(!panicky.panics.swap(false, Ordering::SeqCst), "the test said so");
+            }
+            Ok(())
+        })
+    }
+
     fn shut(&self, shut: bool) {
         *self.shut.lock().unwrap() = shut;
         self.changed.notify_all();
     }
 }
 
-impl Storage for Panicky {
-    fn len(&self) -> io::Result<u64> {
-        self.storage.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.storage.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.storage.write_at(offset, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let shut = self.shut.lock().unwrap();
-        drop(self.changed.wait_while(shut, |shut| *shut).unwrap());
-        assert!(!self.panics.swap(false, Ordering::SeqCst), "the test said so");
-        self.storage.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.storage.set_len(len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.allocate(offset, len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.storage.punch(offset, len)
-    }
-}
-
 fn open() -> (RunLog, Arc<Panicky>) {
-    let storage = Arc::new(Panicky::default());
+    let panicky = Arc::new(Panicky::default());
     let options = Options::new().sync_interval(None);
-    (options.create_storage(Arc::<Panicky>::clone(&storage)).unwrap(), storage)
+    (options.create_storage(panicky.storage()).unwrap(), panicky)
 }
 
 /// What `ask` answers on a thread of its own.
@@ -185,7 +165,7 @@ fn an_observer_that_panics_changes_nothing() {
 fn a_panic_while_the_log_goes_on_in_the_next_segment_poisons_the_store() {
     let storage = Arc::new(Panicky::default());
     let options = Options::new().extent_size(64 << 10).background(false);
-    let log = options.create_storage(Arc::<Panicky>::clone(&storage)).unwrap();
+    let log = options.create_storage(storage.storage()).unwrap();
     let run = log.start_run("agent", "run", ()).unwrap();
     let append = || run.append_record(&NewRecord::new(&[1; 8000]));
     let mut told = None;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery,
-    RunStatus, RunSummary, Timestamp,
+    Allow, Cursor, Durability, Error, Metadata, NewRecord, Options, Outcome, ReaderOptions, RunLog,
+    RunQuery, RunStatus, RunSummary, Timestamp,
 };
 use runlog_sim::{SimClock, SplitMix64};
 
@@ -73,7 +73,8 @@ fn each_query_gives_what_the_list_of_all_runs_says_page_by_page() {
             }
             match random.below(200) {
                 0 => log.checkpoint().unwrap(),
-                1 => {
+                1 => drop(log.compact().unwrap()),
+                2 => {
                     log.close().unwrap();
                     log = options().open_storage(storage.clone()).unwrap();
                 }
@@ -83,8 +84,13 @@ fn each_query_gives_what_the_list_of_all_runs_says_page_by_page() {
         for round in 0..3 {
             let runs = all(&log);
             assert_eq!(runs.len(), open.len() + ended.len());
+            let place = |run: &RunSummary| core::cmp::Reverse((run.created_at(), run.number()));
+            assert!(
+                runs.is_sorted_by_key(place),
+                "of one time the one that started later is first"
+            );
             for _ in 0..60 {
-                check_query(&log, &runs, &mut random);
+                check_query(&log, &storage, &runs, &mut random);
             }
             assert!(log.verify().unwrap().is_clean());
             if round == 0 {
@@ -101,7 +107,12 @@ const ENDED: [RunStatus; 4] =
     [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled, RunStatus::Interrupted];
 
 /// Runs a random query, with a random limit, in pages and one by one.
-fn check_query(log: &RunLog, runs: &[RunSummary], random: &mut SplitMix64) {
+fn check_query(
+    log: &RunLog,
+    storage: &Arc<MemoryStorage>,
+    runs: &[RunSummary],
+    random: &mut SplitMix64,
+) {
     let mut query = RunQuery::new();
     let mut wanted: Vec<RunSummary> = runs.to_vec();
     if random.below(2) == 0 {
@@ -162,6 +173,13 @@ fn check_query(log: &RunLog, runs: &[RunSummary], random: &mut SplitMix64) {
     }
     assert_eq!(names(&seen), names(&wanted), "{query:?} by {limit}");
     assert_eq!(seen, wanted);
+    if random.below(4) == 0 {
+        // What a reader lists first is the beginning of the whole list.
+        let reader = ReaderOptions::new().open_storage(storage.clone()).unwrap();
+        let first = reader.list_runs(&query.clone().limit(limit)).unwrap();
+        assert_eq!(first.runs, wanted[..limit.min(wanted.len())], "{query:?} by {limit}");
+        assert_eq!(first.next.is_some(), wanted.len() > limit, "{query:?} by {limit}");
+    }
     let none = log.list_runs(&query.clone().limit(0)).unwrap();
     assert!(none.runs.is_empty() && none.next.is_none());
     let iterated: Vec<_> = log.runs(&query).map(Result::unwrap).collect();

@@ -6,9 +6,8 @@ use std::fs;
 use std::sync::Arc;
 use std::thread;
 
-use runlog::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
-use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
-use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
+use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, ContentType, Corruption, Durability, Error, LogPosition, Metadata, NewRecord, Options,
@@ -17,6 +16,8 @@ use runlog::{
 };
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
+
+use crate::support::frames::of_kind;
 
 const EXTENT: u64 = 64 << 10;
 
@@ -87,7 +88,8 @@ fn everything_that_was_said_of_a_record_comes_back() {
     assert_eq!((found[0].kind(), found[0].content_type()), (None, ContentType::BYTES));
     assert_eq!((found[2].content_type(), found[2].timestamp().0), (ContentType::JSON, i64::MAX));
     assert_eq!(found[2].json::<serde_json::Value>().unwrap()["a"], 1.0);
-    assert_eq!(&*found[1].clone().into_payload(), all_bytes);
+    let payload: Payload = found[1].clone().into_payload();
+    assert!(*payload == *all_bytes && !payload.is_view());
     let shown = format!("{:?}{:?}", found[2], log.trace("run").unwrap());
     assert!(!shown.contains("1.0"), "payloads do not belong into logs: {shown}");
 }
@@ -107,31 +109,6 @@ fn json_goes_in_and_out_as_the_value_it_is() {
     assert_eq!(record.content_type(), ContentType::JSON);
     assert_eq!(record.json::<Call<'_>>().unwrap(), call);
     assert_eq!(record.payload(), br#"{"tool":"ls","arguments":[1,2]}"#);
-}
-
-#[test]
-fn records_of_interleaved_runs_come_back_in_order_in_both_directions() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store");
-    let mut log = options().create(&path).unwrap();
-    interleaved(&log, 5, 120);
-    for reopened in [false, true] {
-        if reopened {
-            log.close().unwrap();
-            log = options().open(&path).unwrap();
-        }
-        for run in 0..5 {
-            let id = format!("run-{run}");
-            let wanted: Vec<Vec<u8>> = (0..120).map(|number| payload(run, number)).collect();
-            let bytes = |record: runlog::Result<Record>| record.unwrap().payload().to_vec();
-            let forward: Vec<_> = log.trace(&id).unwrap().map(bytes).collect();
-            assert!(forward == wanted);
-            let mut backward: Vec<_> = log.trace(&id).unwrap().rev().map(bytes).collect();
-            backward.reverse();
-            assert!(backward == wanted);
-        }
-        assert!(log.stats().unwrap().sealed_segments > 4);
-    }
 }
 
 #[test]
@@ -162,82 +139,6 @@ fn ranges_and_directions_agree_with_those_of_a_vector() {
 }
 
 #[test]
-fn views_are_the_same_records_and_go_on_where_the_iterator_is() {
-    let log = memory();
-    interleaved(&log, 3, 40);
-    let large = vec![7; 200 << 10];
-    let _ = log
-        .append_to("agent", "run-1", &NewRecord::new(&large).kind("large"), Allow::nothing())
-        .unwrap();
-    log.checkpoint().unwrap();
-    let records: Vec<Record> = log.trace("run-1").unwrap().map(Result::unwrap).collect();
-    let mut trace = log.trace("run-1").unwrap();
-    for (number, record) in records.iter().enumerate() {
-        if number % 3 == 0 {
-            assert_eq!(trace.next().unwrap().unwrap().payload(), record.payload());
-            continue;
-        }
-        let view = trace.next_view().unwrap().unwrap();
-        assert_eq!(view.seq(), record.seq());
-        assert_eq!(view.timestamp(), record.timestamp());
-        assert_eq!(view.kind(), record.kind());
-        assert_eq!(view.payload(), record.payload());
-    }
-    assert!(trace.next_view().is_none());
-    assert_eq!(records.last().unwrap().payload(), large);
-}
-
-#[test]
-fn a_trace_that_is_read_from_both_ends_meets_in_the_middle() {
-    let log = memory();
-    interleaved(&log, 2, 50);
-    let mut random = SplitMix64::new(4);
-    for _ in 0..50 {
-        let mut trace = log.trace("run-0").unwrap();
-        let (mut front, mut back) = (Vec::new(), Vec::new());
-        loop {
-            let next = if random.below(2) == 0 {
-                trace.next().map(|record| front.push(record.unwrap().seq().0))
-            } else {
-                trace.next_back().map(|record| back.push(record.unwrap().seq().0))
-            };
-            if next.is_none() {
-                break;
-            }
-        }
-        assert!(trace.next().is_none() && trace.next_back().is_none());
-        back.reverse();
-        front.extend(back);
-        assert_eq!(front, (0..50).collect::<Vec<_>>());
-    }
-}
-
-#[test]
-fn a_trace_is_of_the_moment_at_which_it_was_asked_for() {
-    let log = memory();
-    interleaved(&log, 2, 30);
-    let before = log.trace("run-0").unwrap();
-    let empty = log.start_run("agent", "empty", ()).unwrap();
-    let of_empty = log.trace("empty").unwrap();
-    let run = log.writer("run-0").unwrap();
-    for number in 30..200 {
-        run.append(&payload(0, number)).unwrap();
-    }
-    empty.append(b"x").unwrap();
-    log.checkpoint().unwrap();
-    run.end(&Outcome::completed()).unwrap();
-    log.delete_run("run-0").unwrap();
-    log.reclaim().unwrap();
-    assert_eq!(of_empty.count(), 0);
-    let found: Vec<Record> = before.map(Result::unwrap).collect();
-    assert_eq!(found.len(), 30);
-    for (number, record) in (0..).zip(&found) {
-        assert_eq!(record.payload(), payload(0, number));
-    }
-    assert!(log.trace("run-0").unwrap_err().is_not_found());
-}
-
-#[test]
 fn payloads_of_sealed_segments_are_views_of_the_file() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store");
@@ -260,18 +161,6 @@ fn payloads_of_sealed_segments_are_views_of_the_file() {
     let wanted = payload(0, 3);
     assert!(file.windows(wanted.len()).any(|bytes| bytes == wanted));
     assert_eq!(record.payload(), wanted);
-}
-
-#[test]
-fn payloads_that_are_no_views_are_the_same_bytes() {
-    let log = memory();
-    interleaved(&log, 1, 100);
-    for (number, record) in (0..).zip(log.trace("run-0").unwrap()) {
-        let bytes: Payload = record.unwrap().into_payload();
-        assert!(!bytes.is_view());
-        assert_eq!(*bytes, payload(0, number));
-        assert_eq!(bytes.as_ref(), &*bytes.clone());
-    }
 }
 
 /// Goal: a held record has the same bytes until it is dropped (I8), although the run is deleted,
@@ -317,26 +206,6 @@ fn a_record_that_is_kept_keeps_its_bytes_while_its_segment_is_reclaimed_and_reus
     assert!(log.verify().unwrap().is_clean());
 }
 
-#[test]
-fn a_trace_under_way_pins_all_that_it_has_still_to_read() {
-    let log = memory();
-    interleaved(&log, 1, 150);
-    log.end_run("agent", "run-0", &Outcome::completed(), Allow::nothing()).unwrap();
-    let mut trace = log.trace("run-0").unwrap();
-    for number in 0..10 {
-        assert_eq!(trace.next().unwrap().unwrap().payload(), payload(0, number));
-    }
-    log.delete_run("run-0").unwrap();
-    for round in 1..10 {
-        interleaved_as(&log, round);
-        log.checkpoint().unwrap();
-        log.reclaim().unwrap();
-    }
-    for (number, record) in (10..).zip(trace) {
-        assert_eq!(record.unwrap().payload(), payload(0, number), "{number}");
-    }
-}
-
 /// A run that comes, fills segments and is deleted.
 fn interleaved_as(log: &RunLog, round: u64) {
     let id = format!("filler-{round}");
@@ -346,37 +215,6 @@ fn interleaved_as(log: &RunLog, round: u64) {
     }
     run.end(&Outcome::completed()).unwrap();
     log.delete_run(&id).unwrap();
-}
-
-/// A record's frame in the bytes of a closed store.
-struct Found {
-    at: LogPosition,
-    file_offset: usize,
-    header: FrameHeader,
-}
-
-/// The frames of all records with whole payloads, found as the format says.
-fn records_in(bytes: &[u8]) -> Vec<Found> {
-    let (start, step) = (usize::try_from(EXTENTS_AT).unwrap(), usize::try_from(EXTENT).unwrap());
-    let mut found = Vec::new();
-    for base in (start..bytes.len()).step_by(step) {
-        let extent = &bytes[base..(base + step).min(bytes.len())];
-        let Ok(SegmentHeader { key, .. }) = SegmentHeader::decode(extent) else { continue };
-        let mut offset = SEGMENT_HEADER_LEN;
-        while let Some(header) = frame_at(extent, key, offset) {
-            if header.kind == FrameKind::Record {
-                let at = LogPosition { segment: key.id, offset };
-                let file_offset = base + offset as usize;
-                found.push(Found { at, file_offset, header });
-            }
-            offset += u32::try_from(header.frame_len()).unwrap();
-        }
-    }
-    found
-}
-
-fn frame_at(extent: &[u8], key: SegmentKey, offset: u32) -> Option<FrameHeader> {
-    FrameHeader::decode(extent.get(offset as usize..)?, key, offset).ok()
 }
 
 /// A closed store of four interleaved runs, 40 records each.
@@ -390,47 +228,6 @@ fn closed_store() -> Vec<u8> {
 
 fn open(bytes: Vec<u8>) -> RunLog {
     options().open_storage(Arc::new(MemoryStorage::from_bytes(bytes))).unwrap()
-}
-
-#[test]
-fn a_damaged_payload_costs_its_record_and_nothing_else() {
-    let bytes = closed_store();
-    let records = records_in(&bytes);
-    assert_eq!(records.len(), 160);
-    for (number, record) in records.iter().enumerate().filter(|(number, _)| number % 7 == 3) {
-        if record.header.payload_len == 0 {
-            continue;
-        }
-        let mut damaged = bytes.clone();
-        damaged[record.file_offset + FRAME_HEADER_LEN] ^= 0x10;
-        let log = open(damaged);
-        let hit = log.verify().unwrap();
-        assert_eq!(hit.problems.len(), 1, "record {number}: {:?}", hit.problems);
-        let mut errors = Vec::new();
-        for run in 0..4 {
-            let id = format!("run-{run}");
-            let forward: Vec<_> = log.trace(&id).unwrap().collect();
-            assert_eq!(forward.len(), 40, "as many items as there were records");
-            let mut backward: Vec<_> = log.trace(&id).unwrap().rev().collect();
-            backward.reverse();
-            for (seq, (one, other)) in (0..).zip(forward.into_iter().zip(backward)) {
-                match (one, other) {
-                    (Ok(one), Ok(other)) => {
-                        assert_eq!(one.seq(), Seq(seq));
-                        assert_eq!(one.payload(), payload(run, seq));
-                        assert_eq!(other.payload(), one.payload());
-                    }
-                    (Err(one), Err(_)) => errors.push((id.clone(), seq, corruption(one))),
-                    (one, other) => panic!("{one:?} forwards and {other:?} backwards"),
-                }
-            }
-        }
-        let [(id, seq, told)] = errors.as_slice() else { panic!("{errors:?}") };
-        assert_eq!(told.place, Place::Frame(record.at));
-        assert_eq!(told.run.as_ref().map(RunId::as_str), Some(id.as_str()));
-        assert_eq!(told.seq, Some(Seq(*seq)));
-        assert_eq!(record.header.seq, Seq(*seq));
-    }
 }
 
 /// A trace has the records in front of the damage, and then the damage.
@@ -448,46 +245,56 @@ fn assert_ends_at(reader: &Reader, run: u64, place: LogPosition) {
     assert!(reader.trace(&id).unwrap().range(..before).unwrap().all(|item| item.is_ok()));
 }
 
+/// Of all records this one is an error, in both directions.
+fn assert_costs(log: &RunLog, victim: &FrameHeader) {
+    assert!(!log.verify().unwrap().is_clean());
+    let mut errors = Vec::new();
+    for run in 0..4 {
+        let id = format!("run-{run}");
+        let forward: Vec<_> = log.trace(&id).unwrap().collect();
+        assert_eq!(forward.len(), 40, "as many items as there were records");
+        let mut backward: Vec<_> = log.trace(&id).unwrap().rev().collect();
+        backward.reverse();
+        for (seq, (one, other)) in (0..).zip(forward.into_iter().zip(backward)) {
+            match (one, other) {
+                (Ok(one), Ok(other)) => {
+                    assert_eq!(one.seq(), Seq(seq));
+                    assert_eq!(one.payload(), payload(run, seq));
+                    assert_eq!(other.payload(), one.payload());
+                }
+                (Err(one), Err(_)) => errors.push((id.clone(), seq, corruption(one))),
+                (one, other) => panic!("{one:?} forwards and {other:?} backwards"),
+            }
+        }
+    }
+    let [(id, seq, told)] = errors.as_slice() else { panic!("{:?}: {errors:?}", victim.position) };
+    assert_eq!(told.run.as_ref().map(RunId::as_str), Some(id.as_str()));
+    assert_eq!((told.seq, Seq(*seq)), (Some(victim.seq), victim.seq));
+}
+
 #[test]
-fn a_damaged_frame_header_costs_its_record_and_nothing_else() {
+fn a_damaged_record_costs_itself_and_nothing_else() {
     let bytes = closed_store();
-    let records = records_in(&bytes);
-    let open_segment = records[records.len() - 1].at.segment;
-    for (number, record) in records.iter().enumerate().filter(|(number, _)| number % 9 == 4) {
-        for byte in (0..FRAME_HEADER_LEN).step_by(5) {
+    let records = of_kind(&bytes, FrameKind::Record);
+    assert_eq!(records.len(), 160);
+    let open_segment = records[records.len() - 1].1.position.segment;
+    for (range, header) in records.iter().skip(3).step_by(8) {
+        let payload = (header.payload_len != 0).then_some(FRAME_HEADER_LEN);
+        for byte in (0..FRAME_HEADER_LEN).step_by(5).chain(payload) {
             let mut damaged = bytes.clone();
-            damaged[record.file_offset + byte] ^= 0x04;
-            if record.at.segment == open_segment {
+            damaged[range.start + byte] ^= 0x04;
+            if header.position.segment == open_segment && byte < FRAME_HEADER_LEN {
                 // No directory lists the frame, so other frames may be missing beside it.
                 let storage = Arc::new(MemoryStorage::from_bytes(damaged.clone()));
                 let refused = options().open_storage(storage.clone()).unwrap_err();
                 let Error::Damaged(told) = refused else { panic!("{refused}") };
-                assert_eq!(told.place, Place::Frame(record.at));
+                assert_eq!(told.place, Place::Frame(header.position));
                 assert_eq!(storage.to_bytes(), damaged);
                 let reader = ReaderOptions::new().open_storage(storage).unwrap();
-                (0..4).for_each(|run| assert_ends_at(&reader, run, record.at));
-                continue;
+                (0..4).for_each(|run| assert_ends_at(&reader, run, header.position));
+            } else {
+                assert_costs(&open(damaged), header);
             }
-            let log = open(damaged);
-            let mut errors = Vec::new();
-            for run in 0..4 {
-                let id = format!("run-{run}");
-                for (seq, item) in (0..).zip(log.trace(&id).unwrap()) {
-                    match item {
-                        Ok(record) => {
-                            assert_eq!(record.seq(), Seq(seq));
-                            assert_eq!(record.payload(), payload(run, seq));
-                        }
-                        Err(error) => errors.push((id.clone(), Seq(seq), corruption(error))),
-                    }
-                }
-            }
-            let [(id, seq, told)] = errors.as_slice() else {
-                panic!("record {number} byte {byte}: {errors:?}")
-            };
-            assert_eq!(told.run.as_ref().map(RunId::as_str), Some(id.as_str()));
-            assert_eq!((told.seq, *seq), (Some(record.header.seq), record.header.seq));
-            assert!(!log.verify().unwrap().is_clean());
         }
     }
 }
@@ -495,10 +302,10 @@ fn a_damaged_frame_header_costs_its_record_and_nothing_else() {
 #[test]
 fn a_range_that_begins_or_ends_at_a_damaged_record_has_the_records_around_it() {
     let bytes = closed_store();
-    let records = records_in(&bytes);
-    let victim = records.iter().find(|found| found.header.seq == Seq(20)).unwrap();
+    let records = of_kind(&bytes, FrameKind::Record);
+    let (victim, _) = records.iter().find(|(_, header)| header.seq == Seq(20)).unwrap();
     let mut damaged = bytes.clone();
-    damaged[victim.file_offset + 8] ^= 1;
+    damaged[victim.start + 8] ^= 1;
     let log = open(damaged);
     let id = (0..4)
         .map(|run| format!("run-{run}"))
@@ -516,37 +323,6 @@ fn a_range_that_begins_or_ends_at_a_damaged_record_has_the_records_around_it() {
     let back = log.trace(&id).unwrap().range(Seq(19)..Seq(22)).unwrap().rev();
     let back: Vec<_> = back.map(|record| record.ok().map(|record| record.seq().0)).collect();
     assert_eq!(back, [Some(21), None, Some(19)]);
-}
-
-#[test]
-fn a_damaged_directory_is_rebuilt_and_all_records_come() {
-    let bytes = closed_store();
-    let (start, step) = (usize::try_from(EXTENTS_AT).unwrap(), usize::try_from(EXTENT).unwrap());
-    let mut directories = 0;
-    for base in (start..bytes.len()).step_by(step) {
-        let extent = &bytes[base..(base + step).min(bytes.len())];
-        let Ok(SegmentHeader { key, .. }) = SegmentHeader::decode(extent) else { continue };
-        let mut offset = SEGMENT_HEADER_LEN;
-        while let Some(header) = frame_at(extent, key, offset) {
-            if header.kind == FrameKind::Seal {
-                directories += 1;
-                let mut damaged = bytes.clone();
-                damaged[base + offset as usize + FRAME_HEADER_LEN + 20] ^= 0x40;
-                let log = open(damaged);
-                for run in 0..4 {
-                    let records = log.trace(&format!("run-{run}")).unwrap();
-                    for (number, record) in (0..40).zip(records) {
-                        assert_eq!(record.unwrap().payload(), payload(run, number));
-                    }
-                }
-                let problems = log.verify().unwrap().problems;
-                let place = Place::Directory { segment: key.id };
-                assert!(problems.iter().any(|problem| problem.place == place), "{problems:?}");
-            }
-            offset += u32::try_from(header.frame_len()).unwrap();
-        }
-    }
-    assert!(directories > 1);
 }
 
 #[test]

@@ -3,7 +3,10 @@
 //!
 //! Goal: what a life acknowledged is there in each later one, whatever failed in between: at Disk
 //! level after anything, at Process level after a kill. What a life found at its opening counts as
-//! acknowledged at Disk level. No order, version or sequence is given out twice.
+//! acknowledged at Disk level. No order, version or sequence is given out twice. Meanwhile each
+//! answer is that of the model: lookups, pages of lists, ranges of traces in both directions, plans
+//! of policies, and receipts. A trace has all records that were there when it began, whatever moves
+//! and goes; where nothing fails, what is dead goes at once.
 //!
 //! Method: the disk stays the same over all lives of a round, including its memory of a failed
 //! sync: pages that reads see and that no later sync stores. Faults hit the k-th call of a kind,
@@ -16,6 +19,8 @@
 //! `RUNLOG_REPLAY=round` repeats only this round, to investigate a failure.
 
 mod churn;
+
+use std::time::Duration;
 
 use runlog::{Compression, Corruption, Error, SpaceReturn, TailWriter};
 use runlog_sim::settings::scale;
@@ -40,6 +45,8 @@ const STEPS: usize = 120;
 const LARGE: u64 = 16;
 /// One round of this many keeps freed extents.
 const KEEPING: u64 = 4;
+/// How long a trace keeps its segments, in half of the lives: some operations.
+const PIN_AGE: Duration = Duration::from_millis(30);
 /// A disk that refused this many calls in one life has space again.
 const REFUSALS: usize = 6;
 
@@ -67,6 +74,8 @@ struct Story {
     least: usize,
     /// The disk fills in this life, and nothing else fails.
     fills: bool,
+    /// The disk has space.
+    has_space: bool,
     /// Calls of this life that a full disk refused.
     refusals: usize,
     /// In all lives but the first, freed extents stay in the file unchanged, and the manifest is
@@ -108,10 +117,20 @@ impl Story {
         if random.below(LARGE) == 0 {
             world.fill_manifest();
         }
-        world.may_fail = true;
+        (world.may_fail, world.reuses_ids) = (true, true);
         let keeps = random.below(KEEPING) == 0;
         let place = Place { life: 0, what: String::new() };
-        Self { world, random, round, place, least: 0, fills: false, refusals: 0, keeps }
+        Self {
+            world,
+            random,
+            round,
+            place,
+            least: 0,
+            fills: false,
+            has_space: true,
+            refusals: 0,
+            keeps,
+        }
     }
 
     /// The clock jumps, forwards or back.
@@ -141,6 +160,7 @@ impl Story {
         if faulty && self.world.failure.is_none() {
             self.plan_faults();
         }
+        self.world.is_calm = !faulty && self.world.failure.is_none() && self.has_space;
         counts.add("filled", u64::from(self.fills || self.world.only_fills));
         self.world.is_lazy = self.random.coin();
         self.world.is_queue = self.random.below(3) == 0;
@@ -171,7 +191,7 @@ impl Story {
     /// Deletes everything, which works and frees space whatever failed before.
     fn empty(&mut self, counts: &mut Counts) {
         self.world.disk.clear_faults();
-        give_space(&self.world.disk);
+        self.give_space();
         self.world.empty();
         let failure = &self.world.failure;
         // A failed sync or write may not have been noticed yet.
@@ -179,6 +199,11 @@ impl Story {
         let fits = failure.is_none() || poisoned || self.world.is_gone();
         assert!(fits, "emptying: {failure:?}");
         counts.add("emptied", u64::from(failure.is_none()));
+    }
+
+    fn give_space(&mut self) {
+        self.has_space = true;
+        give_space(&self.world.disk);
     }
 
     /// Handles a failed call: continues if possible.
@@ -193,7 +218,7 @@ impl Story {
             // If a disk fills within a call, the call may not be refused as a whole.
             self.world.only_fills |= self.fills;
             if self.refusals == REFUSALS {
-                give_space(&self.world.disk);
+                self.give_space();
             }
         }
         self.place.what += &format!(", {}", self.world.failure.as_ref().expect("it failed"));
@@ -210,6 +235,7 @@ impl Story {
         };
         self.fills = matches!(plan, FaultPlan::FullFrom(_));
         self.world.only_fills = matches!(plan, FaultPlan::Capacity(_));
+        self.has_space &= !self.fills && !self.world.only_fills;
         self.place.what += &format!(", {plan:?}");
         self.world.apply(&plan);
     }
@@ -231,7 +257,7 @@ impl Story {
         }
         self.world.disk.clear_faults();
         if self.random.coin() {
-            give_space(&self.world.disk);
+            self.give_space();
         }
         self.least = self.world.model.after_kill(done, false).0;
         if ending == "cut" {
@@ -283,7 +309,7 @@ impl Story {
         assert!(is_expected, "a crash is reported as damage: {report}");
         assert_eq!(self.world.log().health().quarantined, [], "{report}");
         if self.random.coin() {
-            give_space(&self.world.disk);
+            self.give_space();
         }
         if let Some(background) = self.world.machine.background.clone() {
             background.run_after_opening(&mut self.random);
@@ -322,7 +348,7 @@ impl Story {
         if !self.world.try_close() {
             return;
         }
-        give_space(&self.world.disk);
+        self.give_space();
         let Some(what) = lose_something(&self.world.disk, &mut self.random) else { return };
         self.place.what += &format!("\n  {what}");
         for again in [false, true] {
@@ -361,6 +387,7 @@ impl Story {
         if self.keeps {
             machine.space = SpaceReturn::Keep;
         }
+        machine.pin_age = (seed & 128 == 0).then_some(PIN_AGE);
         machine.index = seed >> 8 & 7 != 0;
         machine.background = (seed & 64 == 0).then(Background::default);
     }

@@ -14,6 +14,9 @@
 //! After a wanted change of the format, `RUNLOG_BLESS=1 cargo test --test it format_golden` writes
 //! all of them anew. The literal answers below are changed by hand.
 
+mod hex;
+mod story;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
@@ -26,6 +29,8 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimEntropy};
 
+use self::hex::with_bytes_of;
+use self::story::{ODD, Told, story};
 use crate::support::told::{End, Told as Observed};
 
 /// The clock of the golden stores starts here: 2026-01-01T00:00:00Z.
@@ -37,106 +42,6 @@ const PAGE: usize = 4096;
 
 /// Where the torn record of the torn store is.
 const TORN_AT: u32 = 400;
-
-/// A record of the story: kind, content type, payload, whether it comes after the end.
-type Told = (&'static str, u8, Vec<u8>, bool);
-
-/// A run of the story.
-struct Tale {
-    agent: &'static str,
-    run: &'static str,
-    /// `None`: records are appended without a start.
-    metadata: Option<(&'static [u8], u8)>,
-    records: Vec<Told>,
-    in_one_batch: bool,
-    outcome: Option<(RunStatus, &'static [u8], u8)>,
-}
-
-/// An id with everything that is awkward: a NUL, a slash, dots, a newline, non-ASCII.
-const ODD: &str = "\0/../\n\u{e9}\u{1f600}";
-
-fn filler(len: usize, seed: u32) -> Vec<u8> {
-    (0..)
-        .map(|at: u32| (at.wrapping_mul(31).wrapping_add(seed) >> 3).to_le_bytes()[0])
-        .take(len)
-        .collect()
-}
-
-/// Everything that the golden store holds, and one run that was deleted from it.
-fn story() -> Vec<Tale> {
-    let plain = |len, seed| -> Told { ("", 0, filler(len, seed), false) };
-    vec![
-        Tale {
-            agent: "planner",
-            run: "run-1",
-            metadata: Some((br#"{"goal":"tea"}"#, 1)),
-            records: vec![
-                ("turn", 1, br#"{"say":"boil water"}"#.to_vec(), false),
-                ("tool_call", 3, br#"{"tool":"kettle"} "#.to_vec(), false),
-                ("", 2, "gr\u{fc}n\n".as_bytes().to_vec(), false),
-                ("blob", 0, vec![0, 255, 10, 13], false),
-                ("", 4, vec![0x81, 0xa1, b'a', 1], false),
-                ("", 5, vec![0xa1, 0x61, b'a', 1], false),
-                ("own", 200, Vec::new(), false),
-            ],
-            in_one_batch: false,
-            outcome: Some((RunStatus::Completed, br#"{"cups":1}"#, 1)),
-        },
-        Tale {
-            agent: "planner",
-            run: "batched",
-            metadata: Some((b"", 0)),
-            records: vec![
-                ("one", 1, b"1".to_vec(), false),
-                ("two", 1, b"2".to_vec(), false),
-                ("three", 1, filler(9_000, 3), false),
-                ("late", 2, b"after the end".to_vec(), true),
-            ],
-            in_one_batch: true,
-            outcome: Some((RunStatus::Failed, b"", 0)),
-        },
-        Tale {
-            agent: "coder",
-            run: "run-1",
-            metadata: Some((b"same id, other agent", 2)),
-            records: vec![plain(20_000, 1), plain(7, 2), plain(8_192, 3), plain(8_193, 4)],
-            in_one_batch: false,
-            outcome: None,
-        },
-        Tale {
-            agent: ODD,
-            run: ODD,
-            metadata: Some((b"\0", 0)),
-            records: vec![("\u{1f600}", 0, b"\r\n".to_vec(), false)],
-            in_one_batch: false,
-            outcome: Some((RunStatus::Cancelled, b"stop", 2)),
-        },
-        Tale {
-            agent: "coder",
-            run: "imported",
-            metadata: None,
-            records: vec![plain(1, 5), plain(2, 6)],
-            in_one_batch: false,
-            outcome: Some((RunStatus::Interrupted, b"", 0)),
-        },
-        Tale {
-            agent: "planner",
-            run: "doomed",
-            metadata: Some((b"", 0)),
-            records: (0..10).map(|seed| plain(300, seed)).collect(),
-            in_one_batch: false,
-            outcome: Some((RunStatus::Completed, b"", 0)),
-        },
-        Tale {
-            agent: "coder",
-            run: "long",
-            metadata: Some((b"", 0)),
-            records: (0..120).map(|seed| plain(700, seed)).collect(),
-            in_one_batch: false,
-            outcome: Some((RunStatus::Completed, b"", 0)),
-        },
-    ]
-}
 
 /// What the store says of each run: agent, run, status, whether it was started; when it started,
 /// ended and was last written to, in milliseconds after the beginning; records, late records,
@@ -564,54 +469,6 @@ fn write_example() -> Vec<u8> {
     drop(run);
     log.close().unwrap();
     with_fixed_owner(storage.to_bytes())
-}
-
-/// A line of a `hex` block: `1000: 52 4c 4f 47  what it is`.
-struct HexLine<'a> {
-    at: usize,
-    bytes: Vec<u8>,
-    comment: &'a str,
-}
-
-impl<'a> HexLine<'a> {
-    fn parse(line: &'a str) -> Self {
-        let (at, rest) = line.split_once(": ").expect(line);
-        let (hex, comment) = rest.split_once("  ").unwrap_or((rest, ""));
-        let byte = |text: &str| u8::from_str_radix(text, 16).expect(line);
-        Self {
-            at: usize::from_str_radix(at.trim_start(), 16).expect(line),
-            bytes: hex.split(' ').map(byte).collect(),
-            comment: comment.trim_start(),
-        }
-    }
-
-    fn with(&self, store: &[u8]) -> String {
-        let bytes = &store[self.at..self.at + self.bytes.len()];
-        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{:5x}: {:<47}  {}", self.at, hex.join(" "), self.comment).trim_end().to_owned()
-    }
-}
-
-/// The specification with the bytes of its `hex` blocks taken from a store.
-fn with_bytes_of(text: &str, store: &[u8]) -> (String, usize) {
-    let (mut out, mut within, mut shown) = (String::new(), false, 0);
-    for line in text.lines() {
-        match line {
-            "```hex" => within = true,
-            "```" => within = false,
-            _ if within => {
-                let hex = HexLine::parse(line);
-                shown += hex.bytes.len();
-                out += &hex.with(store);
-                out.push('\n');
-                continue;
-            }
-            _ => {}
-        }
-        out += line;
-        out.push('\n');
-    }
-    (out, shown)
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Policies: what they delete and what is held, what receipts report, and how space is freed.
+//! Deletions: what receipts report, what is erased, and how space is freed. The lives campaign
+//! compares each plan of a policy with the planner, and holds, receipts and traces with a model.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, mpsc};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Activity, Compaction, Error, NewRecord, Observer, Options, Outcome, Phase, Protection,
-    Retention, Rule, RunLog, RunQuery, RunRef, RunStatus, Seq, SpaceReturn,
+    Activity, Compaction, Error, Observer, Options, Outcome, Phase, Retention, Rule, RunLog,
+    RunQuery, RunRef, RunStatus, Seq, SpaceReturn,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
@@ -74,69 +75,6 @@ fn assert_clean(log: &RunLog) {
 }
 
 #[test]
-fn a_collection_does_exactly_what_its_plan_says() {
-    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
-    let log = options(&clock).create_storage(storage.clone()).unwrap();
-    write_runs(&log, &clock, &names(0, 20), 40);
-    let running = log.start_run("agent", "running", ()).unwrap();
-    let policy = Retention::new().keep_newest(5);
-    let plan = log.gc_plan(&policy).unwrap();
-    assert_eq!(plan.evict.len(), 15);
-    assert!(plan.evict.iter().all(|run| run.rule == Rule::NewestN));
-    let collected = log.gc(&policy).unwrap();
-    assert_eq!(collected.plan, plan);
-    assert!(collected.freed_extents > 0);
-    for name in names(0, 15) {
-        assert!(matches!(log.run(name.as_str()), Err(Error::RunNotFound { .. })), "{name}");
-    }
-    assert_whole(&log, &names(15, 20), 40);
-    assert_eq!(log.run("running").unwrap().status, RunStatus::InProgress);
-    assert!(log.gc(&policy).unwrap().plan.evict.is_empty());
-    assert_clean(&log);
-    drop(running);
-    log.close().unwrap();
-    let log = options(&clock).open_storage(storage).unwrap();
-    assert_whole(&log, &names(15, 20), 40);
-    assert_eq!(log.list_runs(&RunQuery::new().limit(100)).unwrap().runs.len(), 6);
-    assert_clean(&log);
-}
-
-#[test]
-fn a_held_run_stays_until_it_is_released_also_after_opening_again() {
-    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
-    let log = options(&clock).create_storage(storage.clone()).unwrap();
-    write_runs(&log, &clock, &names(0, 6), 60);
-    assert!(log.hold("run-001", "evidence").unwrap());
-    assert!(!log.hold("run-001", "evidence").unwrap(), "it is held for that already");
-    assert!(log.hold("run-001", "case 7").unwrap());
-    assert!(matches!(log.delete_run("run-001"), Err(Error::RunHeld { .. })));
-    assert!(matches!(log.erase_run("run-001"), Err(Error::RunHeld { .. })));
-    log.close().unwrap();
-    let log = options(&clock).open_storage(storage.clone()).unwrap();
-    let held = log.held_runs().unwrap();
-    assert_eq!(
-        (held.len(), held[0].run.as_str(), held[0].reason.as_str()),
-        (1, "run-001", "case 7")
-    );
-    let policy = Retention::new().keep_newest(1);
-    let collected = log.gc(&policy).unwrap();
-    assert!(collected.plan.evict.iter().all(|run| run.run != "run-001"));
-    let why: Vec<Protection> =
-        collected.plan.protected.iter().map(|kept| kept.protection).collect();
-    assert_eq!(why, [Protection::Held]);
-    let _ = log.compact().unwrap();
-    assert_whole(&log, &["run-001".to_owned()], 60);
-    assert!(log.run("run-001").unwrap().held);
-    assert!(log.release("run-001").unwrap());
-    assert!(!log.release("run-001").unwrap());
-    let _ = log.compact().unwrap();
-    assert!(log.held_runs().unwrap().is_empty());
-    assert_eq!(log.gc(&policy).unwrap().plan.evict.len(), 1);
-    assert!(matches!(log.run("run-001"), Err(Error::RunNotFound { .. })));
-    assert_clean(&log);
-}
-
-#[test]
 fn each_deletion_leaves_a_receipt_and_receipts_are_bounded() {
     let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
     let options = options(&clock).receipts(8, Duration::from_secs(3600));
@@ -163,47 +101,6 @@ fn each_deletion_leaves_a_receipt_and_receipts_are_bounded() {
     assert_eq!(log.receipts(100).unwrap().len(), 8);
     clock.advance(3601 * 1_000_000_000);
     assert!(log.receipts(100).unwrap().is_empty(), "they are too old");
-}
-
-#[test]
-fn after_a_compaction_all_records_are_there_and_runs_are_in_one_piece() {
-    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
-    let options = options(&clock).compaction(by_hand());
-    let log = options.create_storage(storage.clone()).unwrap();
-    write_runs(&log, &clock, &names(0, 30), 50);
-    let running = log.start_run("agent", "running", ()).unwrap();
-    let _ = running.append(b"one").unwrap();
-    for name in names(0, 30).iter().filter(|name| name.as_bytes()[6] % 3 != 0) {
-        let _ = log.delete_run(name.as_str()).unwrap();
-    }
-    let left: Vec<String> =
-        names(0, 30).into_iter().filter(|name| name.as_bytes()[6] % 3 == 0).collect();
-    let before = log.stats().unwrap();
-    let done = log.compact().unwrap();
-    assert!(done.segments > 0 && done.bytes > 0, "{done:?}");
-    let after = log.stats().unwrap();
-    assert!(after.sealed_segments < before.sealed_segments, "{before:?} {after:?}");
-    assert!(storage.to_bytes().len() as u64 == after.file_len);
-    assert!(after.file_len < before.file_len, "{before:?} {after:?}");
-    assert_whole(&log, &left, 50);
-    assert_clean(&log);
-    let _ = running.append(b"two").unwrap();
-    assert_eq!(log.trace("running").unwrap().count(), 2);
-    drop(running);
-    log.close().unwrap();
-    for index in [true, false] {
-        let log = options.clone().index(index).open_storage(storage.clone()).unwrap();
-        assert!(log.recovery_report().is_clean());
-        assert_whole(&log, &left, 50);
-        assert_clean(&log);
-        let rounds = (0..6).find(|_| {
-            let done = log.compact().unwrap();
-            assert_whole(&log, &left, 50);
-            done.segments == 0
-        });
-        assert!(rounds.is_some(), "there is always something left to do");
-        log.close().unwrap();
-    }
 }
 
 #[test]
@@ -279,69 +176,6 @@ fn a_compaction_comes_to_its_end_while_others_append() {
 }
 
 #[test]
-fn large_records_and_batches_move_with_their_runs() {
-    let (clock, storage) = (clock(), Arc::new(MemoryStorage::new()));
-    let options = options(&clock).compaction(by_hand());
-    let log = options.create_storage(storage.clone()).unwrap();
-    let large: Vec<u8> = (0..200_000u32).map(|byte| (byte % 251) as u8).collect();
-    for name in names(0, 8) {
-        let run = log.start_run("agent", &name, ()).unwrap();
-        let _ = run.append(b"first").unwrap();
-        let _ = run.append(&large).unwrap();
-        let batch: Vec<NewRecord<'_>> = (0..5).map(|_| NewRecord::new(&large[..900])).collect();
-        let _ = run.append_batch(&batch).unwrap();
-        let _ = run.end(&Outcome::completed()).unwrap();
-    }
-    for name in names(0, 8).iter().step_by(2) {
-        let _ = log.delete_run(name.as_str()).unwrap();
-    }
-    assert!(log.compact().unwrap().segments > 0);
-    let check = |log: &RunLog| {
-        for name in names(0, 8).iter().skip(1).step_by(2) {
-            let lens: Vec<usize> = log
-                .trace(name.as_str())
-                .unwrap()
-                .map(|record| {
-                    let record = record.unwrap();
-                    assert!(large.starts_with(record.payload()) || *record.payload() == *b"first");
-                    record.payload().len()
-                })
-                .collect();
-            assert_eq!(lens, [5, 200_000, 900, 900, 900, 900, 900]);
-        }
-        assert_clean(log);
-    };
-    check(&log);
-    log.close().unwrap();
-    check(&options.open_storage(storage).unwrap());
-}
-
-#[test]
-fn a_trace_that_was_begun_sees_its_records_whatever_moves_or_goes() {
-    let clock = clock();
-    let log = options(&clock).create_storage(Arc::new(MemoryStorage::new())).unwrap();
-    write_runs(&log, &clock, &names(0, 10), 60);
-    let mut moving = log.trace("run-009").unwrap();
-    let mut going = log.trace("run-001").unwrap();
-    for expected in 0..10 {
-        assert_eq!(*moving.next().unwrap().unwrap().payload(), *payload("run-009", expected));
-        assert_eq!(*going.next().unwrap().unwrap().payload(), *payload("run-001", expected));
-    }
-    let _ = log.gc(&Retention::new().keep_newest(2)).unwrap();
-    let _ = log.compact().unwrap();
-    write_runs(&log, &clock, &names(20, 30), 60);
-    for expected in 10..60 {
-        assert_eq!(*moving.next().unwrap().unwrap().payload(), *payload("run-009", expected));
-        assert_eq!(*going.next().unwrap().unwrap().payload(), *payload("run-001", expected));
-    }
-    assert!(moving.next().is_none() && going.next().is_none());
-    drop((moving, going));
-    log.reclaim().unwrap();
-    assert_eq!(log.stats().unwrap().retired_extents, 0);
-    assert_clean(&log);
-}
-
-#[test]
 fn a_trace_that_holds_extents_for_too_long_is_told_that_its_run_went() {
     let clock = clock();
     let compaction = Compaction::new().max_pin_age(Duration::from_secs(60));
@@ -363,26 +197,6 @@ fn a_trace_that_holds_extents_for_too_long_is_told_that_its_run_went() {
     drop(quick);
     log.reclaim().unwrap();
     assert_eq!(log.stats().unwrap().retired_extents, 0, "the trace holds nothing any more");
-}
-
-#[test]
-fn a_trace_that_was_read_to_its_end_has_missed_nothing_however_late_it_is_asked() {
-    let clock = clock();
-    let compaction = Compaction::new().max_pin_age(Duration::from_secs(60));
-    let options = options(&clock).compaction(compaction);
-    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
-    write_runs(&log, &clock, &names(0, 10), 60);
-    let mut forwards = log.trace("run-001").unwrap();
-    let mut backwards = log.trace("run-001").unwrap();
-    for _ in 0..60 {
-        let _ = forwards.next().unwrap().unwrap();
-        let _ = backwards.next_back().unwrap().unwrap();
-    }
-    let _ = log.gc(&Retention::new().keep_newest(2)).unwrap();
-    assert!(log.stats().unwrap().retired_extents > 0, "{:?}", log.stats());
-    clock.advance(61_000_000_000);
-    assert!(forwards.next().is_none() && forwards.next_back().is_none());
-    assert!(backwards.next_back().is_none() && backwards.next().is_none());
 }
 
 #[test]

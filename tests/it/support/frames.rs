@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runlog::Options;
 use runlog::env::Environment;
+use runlog::format::frames::frame::SegmentKey;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 
@@ -27,14 +28,17 @@ pub(crate) fn unindexed() -> Options {
 /// A frame: where it is in the file, and its header.
 pub(crate) type Frame = (Range<usize>, FrameHeader);
 
-/// The frames of a segment; 0 is the one with the smallest id. None if there is no such segment.
-pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
+/// Where the segments of a file are, by their ids.
+fn segments(image: &[u8]) -> Vec<(usize, SegmentKey)> {
     let first = usize::try_from(EXTENTS_AT).unwrap();
     let starts = (first..image.len()).step_by(EXTENT);
     let header = |at: &usize| SegmentHeader::decode(&image[*at..]).ok();
     let mut segments: Vec<_> = starts.filter_map(|at| Some((at, header(&at)?.key))).collect();
     segments.sort_by_key(|(_, key)| key.id);
-    let Some(&(start, key)) = segments.get(number) else { return Vec::new() };
+    segments
+}
+
+fn frames_of(image: &[u8], (start, key): (usize, SegmentKey)) -> Vec<Frame> {
     let (mut at, mut found) = (SEGMENT_HEADER_LEN, Vec::new());
     while let Ok(frame) = FrameHeader::decode(&image[start + at as usize..], key, at) {
         let from = start + at as usize;
@@ -44,8 +48,22 @@ pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
     found
 }
 
-/// All frames of the log in a file, and their kinds.
+/// The frames of a segment; 0 is the one with the smallest id. None if there is no such segment.
+pub(crate) fn frames_in(image: &[u8], number: usize) -> Vec<Frame> {
+    segments(image).get(number).map_or_else(Vec::new, |segment| frames_of(image, *segment))
+}
+
+/// All frames of a file.
+pub(crate) fn all_frames(image: &[u8]) -> Vec<Frame> {
+    segments(image).into_iter().flat_map(|segment| frames_of(image, segment)).collect()
+}
+
+/// All frames of one kind.
+pub(crate) fn of_kind(image: &[u8], kind: FrameKind) -> Vec<Frame> {
+    all_frames(image).into_iter().filter(|(_, header)| header.kind == kind).collect()
+}
+
+/// All frames of a file, and their kinds.
 pub(crate) fn frames(image: &[u8]) -> Vec<(Range<usize>, FrameKind)> {
-    let all = (0..).map(|number| frames_in(image, number)).take_while(|found| !found.is_empty());
-    all.flatten().map(|(range, header)| (range, header.kind)).collect()
+    all_frames(image).into_iter().map(|(range, header)| (range, header.kind)).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use runlog::env::Environment;
 use runlog::{
@@ -27,6 +28,8 @@ pub(crate) struct Machine {
     pub(crate) space: SpaceReturn,
     /// How many receipts are kept: without them, evictions go as soon as they are not needed.
     pub(crate) receipts: u64,
+    /// How long a trace keeps the segments of its run.
+    pub(crate) pin_age: Option<Duration>,
     /// Whether there is an index.
     pub(crate) index: bool,
     /// The background work, if the calls do not do it.
@@ -100,6 +103,7 @@ impl Machine {
             compression,
             space,
             receipts,
+            pin_age: None,
             index: true,
             background: None,
             automatic: true,
@@ -118,13 +122,17 @@ impl Machine {
             None => Options::new().background(false),
             Some(background) => Options::new().scheduler(Arc::new(background.clone())),
         };
+        let compaction = Compaction::new()
+            .space_return(self.space)
+            .automatic(self.automatic)
+            .max_pin_age(self.pin_age);
         options
             .extent_size(EXTENT)
             .tail_writer(self.tail_writer)
             .compression(self.compression)
-            .compaction(Compaction::new().space_return(self.space).automatic(self.automatic))
+            .compaction(compaction)
             .index(self.index)
-            .receipts(self.receipts, std::time::Duration::from_secs(1 << 40))
+            .receipts(self.receipts, Duration::from_secs(1 << 40))
             .sync_interval(None)
             .index_cache(1 << 20)
             .observer(self.activities.clone())

@@ -3,7 +3,9 @@
 //! - [`model`]: what was appended, and how much of it must be there after a crash.
 //! - [`manifest`]: what the superblocks and the manifest of a file say.
 //! - [`machine`]: the machine that a store runs on.
-//! - [`world`]: a store on a simulated disk, a workload for it, and the trace of both.
+//! - [`world`]: a store on a simulated disk, and the trace of both.
+//! - [`calls`]: the calls of a world, and a random workload.
+//! - [`queries`]: questions to the store of a world, and the answers that it should have.
 //! - [`stories`]: recorded lives of stores.
 //! - [`crowd`]: threads that write to a real file, and what must be there of their work.
 //! - [`cuts`]: crashes of a recorded life, and what must hold after each.
@@ -28,6 +30,7 @@ pub(crate) mod allocations;
 pub(crate) mod answers;
 pub(crate) mod background;
 pub(crate) mod callout;
+pub(crate) mod calls;
 pub(crate) mod campaign;
 pub(crate) mod crowd;
 pub(crate) mod cuts;
@@ -40,6 +43,7 @@ pub(crate) mod manifest;
 pub(crate) mod model;
 #[cfg(target_os = "linux")]
 pub(crate) mod mounted;
+pub(crate) mod queries;
 pub(crate) mod refused;
 pub(crate) mod scene;
 pub(crate) mod stories;

@@ -6,19 +6,47 @@
 //!   what fits none.
 
 mod moment;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use runlog::{AgentId, Lsn, ReadLog, RunQuery, RunStatus, RunSummary, Timestamp, Version};
+use runlog::{
+    ContentType, HeldRun, Lsn, NewRecord, ReadLog, Record, Rule, RunStatus, RunSummary, Timestamp,
+    Version,
+};
+
+pub(crate) use self::shown::read_documents;
+use self::shown::{compare_records, holds, listing};
 
 /// A record as it was appended.
 #[derive(Debug, Clone)]
 pub(crate) struct Rec {
     pub(crate) payload: Arc<[u8]>,
     pub(crate) kind: &'static str,
+    pub(crate) content: ContentType,
     pub(crate) at: i64,
+}
+
+impl Rec {
+    /// What appends it.
+    pub(crate) fn to_append(&self) -> NewRecord<'_> {
+        NewRecord::new(&self.payload).kind(self.kind).content_type(self.content)
+    }
+
+    /// Whether this is the record that was read, where it should be.
+    pub(crate) fn is<B: core::ops::Deref<Target = [u8]>>(
+        &self,
+        record: &Record<B>,
+        seq: usize,
+    ) -> bool {
+        record.seq().0 == seq as u64
+            && *record.payload() == *self.payload
+            && record.kind().unwrap_or("") == self.kind
+            && record.content_type() == self.content
+            && record.timestamp() == Timestamp(self.at)
+    }
 }
 
 /// A change of one run.
@@ -35,10 +63,13 @@ pub(crate) enum Change {
         status: RunStatus,
         payload: Vec<u8>,
     },
+    /// A hold for this reason, or a release.
     Hold {
-        held: bool,
+        reason: Option<&'static str>,
     },
-    Delete,
+    Delete {
+        rule: Rule,
+    },
     /// Documents were written, or deleted; they belong to no run ([`NO_RUN`]).
     Documents {
         writes: Vec<(String, Option<Arc<[u8]>>)>,
@@ -68,7 +99,8 @@ pub(crate) struct Event {
     pub(crate) disk: usize,
 }
 
-/// A run and all that was ever appended to it.
+/// A run and all that was ever appended to it. If it was deleted and its name is used again, the
+/// new run goes on here.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) agent: String,
@@ -100,30 +132,40 @@ pub(crate) struct Found {
 
 /// The state of a run after some of its events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct State {
-    exists: bool,
-    started_at: Option<i64>,
-    created_at: i64,
-    ended_at: Option<i64>,
-    last_at: i64,
-    status: RunStatus,
-    records: usize,
-    late: u64,
-    bytes: u64,
-    held: bool,
+pub(crate) struct State {
+    pub(crate) exists: bool,
+    /// The event that created it.
+    pub(crate) number: usize,
+    pub(crate) started_at: Option<i64>,
+    pub(crate) created_at: i64,
+    pub(crate) ended_at: Option<i64>,
+    pub(crate) last_at: i64,
+    pub(crate) status: RunStatus,
+    /// The records of deleted runs with the same name, which are not its own.
+    pub(crate) first: usize,
+    pub(crate) records: usize,
+    pub(crate) late: u64,
+    pub(crate) bytes: u64,
+    /// Since when it is held, and why.
+    pub(crate) hold: Option<(i64, &'static str)>,
 }
 
 impl State {
-    fn apply(&mut self, event: &Event, run: &Run) {
-        if let Change::Hold { held } = event.change {
-            self.held = held;
+    fn apply(&mut self, place: usize, event: &Event, run: &Run) {
+        if let Change::Hold { reason } = event.change {
+            self.hold = reason.map(|reason| (event.at, reason));
             return;
         }
-        self.last_at = if self.exists { self.last_at.max(event.at) } else { event.at };
+        if let Change::Delete { .. } = event.change {
+            *self = Self { first: self.first + self.records, ..Self::default() };
+            return;
+        }
+        let mut last = event.at;
         match &event.change {
             Change::Start { implicit, .. } => {
                 if !self.exists {
-                    self.created_at = event.at;
+                    (self.created_at, self.number) = (event.at, place);
+                    self.last_at = event.at;
                 }
                 self.exists = true;
                 if !implicit {
@@ -131,20 +173,34 @@ impl State {
                 }
             }
             Change::Records { count } => {
-                let added = &run.records[self.records..self.records + count];
+                let added = &run.records[self.first + self.records..][..*count];
                 self.records += count;
                 self.bytes += added.iter().map(|rec| rec.payload.len() as u64).sum::<u64>();
                 if self.status.is_ended() {
                     self.late += *count as u64;
                 }
+                last = added.iter().map(|rec| rec.at).max().unwrap_or(last);
             }
             Change::End { status, .. } => {
                 self.status = *status;
                 self.ended_at = Some(event.at);
             }
-            Change::Hold { .. } | Change::Documents { .. } => {}
-            Change::Delete => self.exists = false,
+            Change::Hold { .. } | Change::Documents { .. } | Change::Delete { .. } => {}
         }
+        self.last_at = self.last_at.max(last);
+    }
+
+    /// Whether this is the run that was listed.
+    pub(crate) fn is(&self, found: &RunSummary) -> bool {
+        self.exists
+            && self.records == count(found.records)
+            && self.status == found.status
+            && self.started_at.is_some() == found.started
+            && self.hold.is_some() == found.held
+            && Timestamp(self.started_at.unwrap_or(self.created_at)) == found.started_at
+            && self.ended_at.map(Timestamp) == found.ended_at
+            && Timestamp(self.last_at) == found.last_at
+            && (self.late, self.bytes) == (found.late_records, found.bytes)
     }
 }
 
@@ -211,8 +267,8 @@ impl Model {
                 Change::Start { implicit, .. } => format!("start, implicit {implicit}"),
                 Change::Records { count } => format!("{count} records"),
                 Change::End { status, .. } => format!("end {status}"),
-                Change::Hold { held } => format!("hold {held}"),
-                Change::Delete => "delete".to_owned(),
+                Change::Hold { reason } => format!("hold {reason:?}"),
+                Change::Delete { rule } => format!("delete by {rule:?}"),
                 Change::Documents { writes } => {
                     let keys = writes.iter().map(|(key, value)| (key, value.is_some()));
                     let keys: Vec<_> = keys.collect();
@@ -239,28 +295,28 @@ impl Model {
         least: usize,
         most: usize,
     ) -> Result<Found, String> {
-        let mut listed = listing(log)?;
+        let (mut listed, mut holds) = (listing(log)?, holds(log)?);
         let mut seen: Seen = Vec::with_capacity(self.runs.len());
         let (mut low, mut high) = (least, most);
         let (mut gone, mut there) = (Vec::new(), Vec::new());
         for run in &self.runs {
-            let summary = listed.remove(&(run.agent.clone(), run.run.clone()));
+            let name = (run.agent.clone(), run.run.clone());
+            let (summary, hold) = (listed.remove(&name), holds.remove(&name));
             seen.push(summary.as_ref().map(|found| (count(found.records), found.status)));
             let Some(summary) = summary else {
                 gone.push(run);
                 continue;
             };
-            let (state, places) = self.find_state(run, &summary)?;
+            let (state, places) = self.find_state(run, &summary, hold.as_ref())?;
             let (first, last) = (places[0], places[places.len() - 1]);
-            compare_summary(run, &summary, &state)?;
-            compare_records(log, run, state.records)?;
+            compare_records(log, run, &run.records[state.first..][..state.records])?;
             self.compare_ends(log, run, &run.events[..first])?;
             low = low.max(run.events[..first].last().map_or(0, |last| last + 1));
             high = high.min(run.events.get(last).copied().unwrap_or(usize::MAX));
             there.push((run, places));
         }
-        if let Some((foreign, _)) = listed.pop_first() {
-            return Err(format!("run {foreign:?} was never started"));
+        if let Some(foreign) = listed.into_keys().chain(holds.into_keys()).next() {
+            return Err(format!("run {foreign:?} was never started, or is not listed"));
         }
         // A run that was held twice was not released in between.
         let is_so = |run: &Run, places: &[usize], prefix: usize| {
@@ -301,31 +357,42 @@ impl Model {
         documents
     }
 
+    /// The state of a run after all events.
+    pub(crate) fn state(&self, run: usize) -> State {
+        let (mut state, run) = (State::default(), &self.runs[run]);
+        run.events.iter().for_each(|at| state.apply(*at, &self.events[*at], run));
+        state
+    }
+
     fn exists_after(&self, run: &Run, prefix: usize) -> bool {
         let events = run.events.iter().take_while(|at| **at < prefix);
-        events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete))
+        events.last().is_some_and(|at| !matches!(self.events[*at].change, Change::Delete { .. }))
     }
 
     /// The number of events after which a run has this state: one that was held and released is as
     /// before.
-    fn find_state(&self, run: &Run, summary: &RunSummary) -> Result<(State, Vec<usize>), String> {
+    fn find_state(
+        &self,
+        run: &Run,
+        summary: &RunSummary,
+        hold: Option<&HeldRun>,
+    ) -> Result<(State, Vec<usize>), String> {
+        let hold = hold.map(|held| (held.since.0, held.reason.as_str()));
         let mut state = State::default();
         let mut found: Option<(State, Vec<usize>)> = None;
         for (place, at) in run.events.iter().enumerate() {
-            state.apply(&self.events[*at], run);
-            let same = state.exists
-                && state.records == count(summary.records)
-                && state.status == summary.status
-                && state.started_at.is_some() == summary.started
-                && state.held == summary.held;
-            if same {
+            state.apply(*at, &self.events[*at], run);
+            if state.is(summary) && state.hold == hold {
                 let mut places = found.map_or_else(Vec::new, |found| found.1);
                 places.push(place + 1);
                 found = Some((state.clone(), places));
             }
         }
         found.ok_or_else(|| {
-            format!("{}/{} was never in this state: {summary:?}", run.agent, run.run)
+            let Run { agent, run, .. } = run;
+            format!(
+                "{agent}/{run} was never in this state: {summary:?}, {hold:?}; at last {state:?}"
+            )
         })
     }
 
@@ -339,6 +406,7 @@ impl Model {
             match &self.events[*at].change {
                 Change::Start { metadata: bytes, implicit: false } => metadata = Some(bytes),
                 Change::End { status, payload } => outcome = Some((*status, payload)),
+                Change::Delete { .. } => (metadata, outcome) = (None, None),
                 _ => {}
             }
         }
@@ -355,9 +423,6 @@ impl Model {
     }
 }
 
-/// Clocks of simulations never go back.
-const EARLIEST: Timestamp = Timestamp(i64::MIN / 2);
-
 /// Applies an event to documents; returns whether it changes any.
 fn write_documents(event: &Event, documents: &mut Documents) -> bool {
     let Change::Documents { writes } = &event.change else { return false };
@@ -370,128 +435,6 @@ fn write_documents(event: &Event, documents: &mut Documents) -> bool {
     true
 }
 
-/// All documents of a store. Lists and lookups must agree.
-pub(crate) fn read_documents(log: &impl ReadLog) -> Result<Documents, String> {
-    let fail = |error: runlog::Error| format!("documents: {error}");
-    let (mut documents, mut after) = (Documents::new(), None::<String>);
-    loop {
-        let page = log.list_documents(SPACE, "", after.as_deref(), 3).map_err(fail)?;
-        for listed in page.documents {
-            let found = log.document(SPACE, &listed.key).map_err(fail)?;
-            let Some(found) = found else {
-                return Err(format!("document {} is listed and not there", listed.key));
-            };
-            if (found.version(), found.payload().len() as u64) != (listed.version, listed.bytes) {
-                return Err(format!("document {} is not the one that is listed", listed.key));
-            }
-            if listed.timestamp < EARLIEST {
-                return Err(format!("document {} was written at {}", listed.key, listed.timestamp));
-            }
-            documents.insert(listed.key, found.payload().into());
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(documents);
-        }
-    }
-}
-
 fn count(records: u64) -> usize {
     usize::try_from(records).unwrap_or(usize::MAX)
-}
-
-fn compare_summary(run: &Run, summary: &RunSummary, state: &State) -> Result<(), String> {
-    let expected = (
-        Timestamp(state.started_at.unwrap_or(state.created_at)),
-        state.ended_at.map(Timestamp),
-        Timestamp(state.last_at),
-        state.late,
-        state.bytes,
-    );
-    let found = (
-        summary.started_at,
-        summary.ended_at,
-        summary.last_at,
-        summary.late_records,
-        summary.bytes,
-    );
-    if found != expected {
-        return Err(format!(
-            "{}/{}: the summary is {found:?}, not {expected:?}",
-            run.agent, run.run
-        ));
-    }
-    Ok(())
-}
-
-/// Compares a run's records with the first `count` that were appended to it.
-fn compare_records(log: &impl ReadLog, run: &Run, count: usize) -> Result<(), String> {
-    let name = (run.agent.as_str(), run.run.as_str());
-    let fail = |what: String| format!("{name:?}: {what}");
-    let trace = log.trace(name).map_err(|error| fail(format!("trace: {error}")))?;
-    let mut found = 0;
-    for record in trace {
-        let record = record.map_err(|error| fail(format!("record {found}: {error}")))?;
-        let Some(expected) = run.records[..count].get(found) else {
-            return Err(fail(format!("more than {count} records")));
-        };
-        let same = record.seq().0 == found as u64
-            && *record.payload() == *expected.payload
-            && record.kind().unwrap_or("") == expected.kind
-            && record.timestamp() == Timestamp(expected.at);
-        if !same {
-            return Err(fail(format!("record {found} is another one: {record:?}")));
-        }
-        found += 1;
-    }
-    if found != count {
-        return Err(fail(format!("{found} records instead of {count}")));
-    }
-    Ok(())
-}
-
-/// All runs by their names; every list of the store must agree.
-fn listing(log: &impl ReadLog) -> Result<BTreeMap<(String, String), RunSummary>, String> {
-    let fail = |error: runlog::Error| format!("list: {error}");
-    let mut all = BTreeMap::new();
-    let mut cursor = None;
-    loop {
-        let page = log.list_runs(&RunQuery::new().limit(16).after(cursor)).map_err(fail)?;
-        for summary in page.runs {
-            let name = (summary.agent.to_string(), summary.run.to_string());
-            if all.insert(name, summary.clone()).is_some() {
-                return Err(format!("listed twice: {summary:?}"));
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    let agents: Vec<AgentId> = log.agents(None, 1000).map_err(fail)?;
-    let mut by_agent = 0;
-    for agent in &agents {
-        let page =
-            log.list_runs(&RunQuery::new().agent(agent.as_str()).limit(10_000)).map_err(fail)?;
-        for summary in &page.runs {
-            let name = (summary.agent.to_string(), summary.run.to_string());
-            if all.get(&name) != Some(summary) {
-                return Err(format!("two lists differ about {name:?}"));
-            }
-        }
-        by_agent += page.runs.len();
-    }
-    let running = log
-        .list_runs(&RunQuery::new().status(RunStatus::InProgress).oldest_first().limit(10_000))
-        .map_err(fail)?
-        .runs;
-    let expected = all.values().filter(|summary| !summary.status.is_ended()).count();
-    let stray = running.iter().find(|summary| summary.status.is_ended());
-    if by_agent != all.len() || running.len() != expected || stray.is_some() {
-        let (all, running) = (all.len(), running.len());
-        return Err(format!(
-            "the lists differ: {all} runs, {by_agent} by agent, {running} of {expected} running"
-        ));
-    }
-    Ok(all)
 }

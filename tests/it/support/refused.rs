@@ -4,9 +4,12 @@
 //! - An append that a full disk refuses leaves nothing behind.
 //! - Whatever failed before: once there is space, everything can be deleted, and frees its space.
 
-use runlog::{Allow, Durability, Error, Metadata, NewRecord, Outcome, Rule, RunRef, RunStatus};
+use runlog::{
+    Allow, Durability, Error, Metadata, NewRecord, Outcome, Retention, Rule, RunQuery, RunRef,
+    RunStatus,
+};
 
-use super::model::Change;
+use super::model::{Change, SPACE};
 use super::world::{EXTENT, Now, World};
 
 /// What a refused append may leave: a segment was sealed, and its directory now counts.
@@ -15,12 +18,15 @@ const LEFT: u64 = 4 << 10;
 impl World {
     /// Asks for something that cannot be done, at Disk level.
     pub(crate) fn be_refused(&mut self) {
-        let (what, fits): (_, fn(&Now) -> bool) = match self.random.below(5) {
+        let (what, fits): (_, fn(&Now) -> bool) = match self.random.below(8) {
             0 => ("start again", |now| now.explicit && !now.deleted),
             1 => ("end again", |now| !now.running && !now.deleted),
             2 => ("append late", |now| !now.running && !now.deleted),
             3 => ("delete", |now| now.running || (now.held && !now.deleted)),
-            _ => ("delete again", |now| now.deleted),
+            4 => ("erase", |now| now.running || (now.held && !now.deleted)),
+            5 => ("delete again", |now| now.deleted),
+            6 => ("append to none", |now| now.deleted),
+            _ => ("end none", |now| now.deleted),
         };
         let runs: Vec<usize> = (0..self.now.len()).filter(|run| fits(&self.now[*run])).collect();
         let Some(run) = self.pick(&runs) else { return };
@@ -31,33 +37,61 @@ impl World {
                 let metadata = Metadata::new(b"other metadata").durability(Durability::Disk);
                 self.log().start_run(agent, name, metadata).map(drop)
             }
-            "end again" => {
+            "end again" | "end none" => {
                 let outcome = Outcome::new(RunStatus::Failed).durability(Durability::Disk);
                 self.log().end_run(agent, name, &outcome, Allow::nothing()).map(drop)
             }
-            "append late" => {
+            "append late" | "append to none" => {
                 let record = NewRecord::new(b"late").durability(Durability::Disk);
                 self.log().append_to(agent, name, &record, Allow::nothing()).map(drop)
             }
+            "erase" => self.log().erase_run((agent, name)).map(drop),
             _ => self.log().delete_run((agent, name)).map(drop),
         };
+        let now = self.now[run];
         match refused {
             // Only an identical end is not refused; it is durable too.
             Ok(()) => assert_eq!(what, "end again", "{agent}/{name}"),
-            Err(
-                Error::RunExists { .. }
-                | Error::RunEnded { .. }
-                | Error::RunInProgress { .. }
-                | Error::RunHeld { .. }
-                | Error::RunNotFound { .. }
-                | Error::Evicted { .. },
-            ) => {}
+            Err(Error::RunExists { .. }) => assert_eq!(what, "start again"),
+            Err(Error::RunEnded { .. }) => assert!(!now.running && !now.deleted, "{what}"),
+            Err(Error::RunInProgress { .. }) => assert!(now.running, "{what}"),
+            Err(Error::RunHeld { .. }) => assert!(now.held && !now.running, "{what}"),
+            Err(Error::RunNotFound { .. }) => assert!(now.deleted, "{what}"),
             Err(error) => {
                 self.succeeded::<()>(Err(error));
                 return;
             }
         }
         self.acknowledge(true);
+    }
+
+    /// Each call that writes is refused. A policy can still be planned.
+    pub(super) fn assert_poisoned(&self) {
+        let log = self.log();
+        let allow = Allow::everything();
+        let records = [NewRecord::new(b"x"); 2];
+        let policy = Retention::new().max_bytes(1);
+        let plan = log.gc_plan(&policy).unwrap();
+        let mut refused = vec![
+            log.gc(&policy).map(drop),
+            log.compact().map(drop),
+            log.start_run("agent-9", "started", ()).map(drop),
+            log.append_to("agent-9", "appended", &records[0], allow).map(drop),
+            log.end_run("agent-9", "ended", &Outcome::completed(), allow).map(drop),
+            log.docs().put(SPACE, "key 0", &records[0]).map(drop),
+        ];
+        for summary in log.list_runs(&RunQuery::new().limit(100)).unwrap().runs {
+            let name = (summary.agent.as_str(), summary.run.as_str());
+            refused.push(log.append_batch_to(name.0, name.1, &records, allow).map(drop));
+            if summary.status.is_ended() && !summary.held {
+                refused.push(log.delete_run(name).map(drop));
+                refused.push(log.erase_run(name).map(drop));
+                refused.push(log.hold(name, "late").map(drop));
+            }
+        }
+        let is_so = refused.iter().all(|result| matches!(result, Err(Error::Poisoned)));
+        assert!(is_so, "{refused:?}");
+        assert_eq!(log.gc_plan(&policy).unwrap(), plan);
     }
 
     /// Appends a record; if the disk has no space for it, nothing of it remains.
@@ -79,29 +113,29 @@ impl World {
         self.log().stats().ok().map(|stats| stats.live_bytes)
     }
 
-    /// Deletes runs with one call.
-    pub(crate) fn delete_together(&mut self, all: &[usize]) {
+    /// Deletes runs with one call, which is asked to delete some too that have to stay.
+    pub(crate) fn delete_together(&mut self, going: &[usize], staying: &[usize]) {
         let begin = self.begin();
-        for run in all {
-            self.note(*run, Change::Delete, begin);
+        for run in going {
+            self.note(*run, Change::Delete { rule: Rule::Deleted }, begin);
         }
-        let names: Vec<_> = all.iter().map(|run| self.name(*run)).collect();
+        let names: Vec<_> = going.iter().chain(staying).map(|run| self.name(*run)).collect();
         let runs: Vec<(RunRef<'_>, Rule)> = names
             .iter()
             .map(|(agent, run)| (RunRef::from((agent.as_str(), run.as_str())), Rule::Deleted))
             .collect();
         let collected = self.log().evict(&runs);
         let Some(collected) = self.succeeded(collected) else { return };
-        assert_eq!(collected.plan.evict.len(), all.len(), "all of them can go");
-        for run in all {
+        assert_eq!(collected.plan.evict.len(), going.len());
+        for run in going {
             self.now[*run].deleted = true;
         }
-        self.acknowledge(!all.is_empty());
+        self.acknowledge(!going.is_empty());
     }
 
     /// Ends and deletes all runs, and checks that the space of the log is freed.
     pub(crate) fn empty(&mut self) {
-        self.reading = None;
+        self.stop_reading();
         self.release_all();
         for run in self.running() {
             if self.failure.is_none() {
@@ -112,7 +146,7 @@ impl World {
             return;
         }
         let all: Vec<usize> = (0..self.now.len()).filter(|run| !self.now[*run].deleted).collect();
-        self.delete_together(&all);
+        self.delete_together(&all, &[]);
         if self.failure.is_none() {
             self.reclaim();
         }

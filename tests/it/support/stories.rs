@@ -12,10 +12,10 @@ use runlog_sim::{CrashImages, Op, SplitMix64};
 use super::background::Background;
 use super::campaign::Counts;
 use super::cuts::{Cut, Epoch, check_cut};
+use super::frames::of_kind;
 use super::manifest::room_in_manifest;
 use super::model::Model;
 use super::world::{Machine, World};
-use crate::compaction::compressed::of_kind;
 
 /// Steps of the workload in each epoch of a round.
 const STEPS: usize = 330;
@@ -250,7 +250,7 @@ fn moving_manifest(seed: u64) -> Epoch {
             filled.extend(fill_segments(&mut world, 1));
         }
         let begin = world.disk.op_count();
-        world.delete_together(&filled);
+        world.delete_together(&filled, &[]);
         world.reclaim();
         boundaries.extend(begin..=world.disk.op_count());
     }

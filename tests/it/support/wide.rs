@@ -8,10 +8,7 @@
 use std::sync::Arc;
 
 use runlog::env::Step;
-use runlog::{
-    Allow, Batch, Durability, Error, Expected, NewRecord, Outcome, Retention, Rule, RunQuery,
-    RunRef, Trace, Version,
-};
+use runlog::{Allow, Batch, Durability, Error, Expected, NewRecord, Rule, Version};
 
 use super::fault::FaultPlan;
 use super::gate::Gate;
@@ -28,12 +25,17 @@ impl World {
     pub(crate) fn wide_step(&mut self) {
         self.background_steps();
         match self.random.below(30) {
-            0 => self.reading = self.read_some(),
+            0 => self.begin_reading(),
             1..=4 if !self.left.is_empty() => {
-                self.reading = None;
+                self.stop_reading();
                 return self.reclaim();
             }
+            5..=9 => return self.ask(),
+            10 => return self.dead_space_is_bounded(),
             _ => {}
+        }
+        if self.failure.is_some() {
+            return;
         }
         if self.is_queue && self.random.below(16) != 0 {
             return self.write_documents_if();
@@ -144,7 +146,7 @@ impl World {
             if self.now[run].held && !self.now[run].deleted {
                 let (agent, name) = self.name(run);
                 let begin = self.begin();
-                self.note(run, Change::Hold { held: false }, begin);
+                self.note(run, Change::Hold { reason: None }, begin);
                 let released = self.log().release((agent.as_str(), name.as_str()));
                 let Some(released) = self.succeeded(released) else { return };
                 assert!(released, "{name} was held");
@@ -208,30 +210,7 @@ impl World {
         if going.is_empty() {
             return;
         }
-        let begin = self.begin();
-        for run in &going {
-            self.note(*run, Change::Delete, begin);
-        }
-        let names: Vec<_> = going.iter().chain([&staying]).map(|run| self.name(*run)).collect();
-        let runs: Vec<(RunRef<'_>, Rule)> = names
-            .iter()
-            .map(|(agent, run)| (RunRef::from((agent.as_str(), run.as_str())), Rule::Deleted))
-            .collect();
-        let collected = self.log().evict(&runs);
-        let Some(collected) = self.succeeded(collected) else { return };
-        assert_eq!(collected.plan.evict.len(), going.len());
-        for run in going {
-            self.now[run].deleted = true;
-        }
-        self.acknowledge(true);
-    }
-
-    /// Begins to read some run, which keeps the segments of its neighbours too.
-    fn read_some(&mut self) -> Option<Trace> {
-        let there = (0..self.now.len()).filter(|run| !self.now[*run].deleted);
-        let run = self.pick(&there.collect::<Vec<_>>())?;
-        let (agent, name) = self.name(run);
-        self.log().trace((agent.as_str(), name.as_str())).ok()
+        self.delete_together(&going, &[staying]);
     }
 
     /// What was erased beside a reader is gone once the reader is.
@@ -252,7 +231,7 @@ impl World {
         let Some(run) = self.deletable().first().copied() else { return };
         let (agent, name) = self.name(run);
         let begin = self.begin();
-        self.note(run, Change::Delete, begin);
+        self.note(run, Change::Delete { rule: Rule::Erased }, begin);
         let heads = self.heads((agent.as_str(), name.as_str()));
         let erased = self.log().erase_run((agent.as_str(), name.as_str()));
         let Some(erased) = self.succeeded(erased) else { return };
@@ -288,6 +267,9 @@ impl World {
         let bytes = found.as_ref().map(|found| found.payload());
         assert!(bytes == there.as_deref(), "{key} has another value");
         let version = found.as_ref().map(|found| found.version());
+        let known = self.log().docs().version_of(SPACE, &key);
+        let Some(known) = self.succeeded(known) else { return };
+        assert_eq!(known, version, "{key}");
         let (expected, fits) = match (self.random.below(8), version) {
             (0, Some(_)) => (Expected::Absent, false),
             (0, None) => (Expected::Version(Version(7)), false),
@@ -322,7 +304,9 @@ impl World {
                 let Some(committed) = self.succeeded(committed) else { return };
                 assert!(fits, "{key} is at {version:?}, and {expected:?} was expected");
                 if value.is_some() {
-                    self.given.version(committed.versions[0].expect("it was written"));
+                    let written = committed.versions[0].expect("it was written");
+                    assert!(version < Some(written), "versions grow");
+                    self.given.version(written);
                 }
                 self.tickets.push((self.model.events.len() - 1, committed.ticket));
                 self.acknowledge(expected != Expected::Anything);
@@ -345,7 +329,7 @@ impl World {
         let writes = vec![(key.clone(), Some(value.clone()))];
         self.note(NO_RUN, Change::Documents { writes }, begin);
         let mut batch = Batch::new();
-        batch.append(&agent, &name, NewRecord::new(&rec.payload).kind(rec.kind));
+        batch.append(&agent, &name, rec.to_append());
         batch.put(SPACE, &key, NewRecord::new(&value));
         let durable = self.random.coin();
         if durable {
@@ -365,6 +349,8 @@ impl World {
         if let Err(error) = self.model.check(self.log(), all, all) {
             panic!("while the store is open: {error}");
         }
+        let there = self.now.iter().filter(|now| !now.deleted).count() as u64;
+        assert_eq!(self.log().stats().expect("the disk is fine").runs, there);
     }
 
     /// After a failure: finds out which of the last events happened, and forgets the others.
@@ -391,7 +377,7 @@ impl World {
         }
         let rec = self.push_record(run, 40, begin.1);
         self.note(run, Change::Records { count: 1 }, begin);
-        let record = NewRecord::new(&rec.payload).kind(rec.kind);
+        let record = rec.to_append();
         self.now[run].touched = true;
         match self.log().append_to(&agent, &name, &record, allow) {
             Ok(appended) => {
@@ -415,36 +401,9 @@ impl World {
         }
     }
 
-    /// Each call that writes is refused. A policy can still be planned.
-    fn assert_poisoned(&self) {
-        let log = self.log();
-        let allow = Allow::everything();
-        let records = [NewRecord::new(b"x"); 2];
-        let policy = Retention::new().max_bytes(1);
-        let plan = log.gc_plan(&policy).unwrap();
-        let mut refused = vec![
-            log.gc(&policy).map(drop),
-            log.compact().map(drop),
-            log.start_run("agent-9", "started", ()).map(drop),
-            log.append_to("agent-9", "appended", &records[0], allow).map(drop),
-            log.end_run("agent-9", "ended", &Outcome::completed(), allow).map(drop),
-            log.docs().put(SPACE, "key 0", &records[0]).map(drop),
-        ];
-        for summary in log.list_runs(&RunQuery::new().limit(100)).unwrap().runs {
-            let name = (summary.agent.as_str(), summary.run.as_str());
-            refused.push(log.append_batch_to(name.0, name.1, &records, allow).map(drop));
-            if summary.status.is_ended() && !summary.held {
-                refused.push(log.delete_run(name).map(drop));
-                refused.push(log.erase_run(name).map(drop));
-                refused.push(log.hold(name, "late").map(drop));
-            }
-        }
-        let is_so = refused.iter().all(|result| matches!(result, Err(Error::Poisoned)));
-        assert!(is_so, "{refused:?}");
-        assert_eq!(log.gc_plan(&policy).unwrap(), plan);
-    }
-
     fn forget_behind(&mut self, prefix: usize) {
+        self.note_spare_receipts();
+        self.spare_receipts.retain(|place| *place < prefix);
         self.model.truncate(prefix);
         self.now.truncate(self.model.runs.len());
         self.tickets.retain(|(event, _)| *event < prefix);
@@ -497,6 +456,8 @@ impl World {
     /// All of it is durable, as the opening guarantees.
     pub(crate) fn adopt_what_is_there(&mut self, least: usize) -> Result<Found, String> {
         let found = self.model.check(self.log(), least, self.model.events.len())?;
+        self.note_spare_receipts();
+        self.spare_receipts.retain(|place| *place < found.prefix);
         self.model = self.model.recovered(found.prefix);
         self.tickets.clear();
         self.failure = None;

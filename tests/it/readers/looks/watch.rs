@@ -384,10 +384,7 @@ impl Watch<'_> {
             let seq = record.seq().0;
             let expected = run.records.get(seq as usize);
             let expected = expected.ok_or_else(|| format!("{} has no {seq}", run.run))?;
-            let same = *record.payload() == *expected.payload
-                && record.kind().unwrap_or("") == expected.kind
-                && record.timestamp().0 == expected.at;
-            if !same {
+            if !expected.is(&record, seq as usize) {
                 return Err(format!("{} {seq} is another one: {record:?}", run.run));
             }
             let step = held.seqs.last().map(|last| match held.backward {
@@ -466,7 +463,7 @@ impl Watch<'_> {
         let (least, begun) = (watcher.least, self.begun());
         for run in &self.model.runs {
             let events = &self.model.events;
-            let is_deletion = |at: &&usize| matches!(events[**at].change, Change::Delete);
+            let is_deletion = |at: &&usize| matches!(events[**at].change, Change::Delete { .. });
             let deleted = run.events.iter().find(is_deletion);
             let is_there = receipts.iter().any(|receipt| receipt.run.as_str() == run.run);
             let may_be_there = deleted.is_some_and(|at| *at < begun);

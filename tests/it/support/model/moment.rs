@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use runlog::RunSummary;
 
-use super::{Documents, Model, NO_RUN, State, compare_summary, count, write_documents};
+use super::{Documents, Model, NO_RUN, State, write_documents};
 
 /// The store after some of the events.
 pub(crate) struct Moment<'m> {
@@ -20,7 +20,7 @@ impl Moment<'_> {
         if event.run == NO_RUN {
             write_documents(event, &mut self.documents);
         } else {
-            self.states[event.run].apply(event, &self.model.runs[event.run]);
+            self.states[event.run].apply(place, event, &self.model.runs[event.run]);
         }
         event.run
     }
@@ -41,14 +41,7 @@ impl Moment<'_> {
         let state = &self.states[run];
         match found {
             None => !state.exists || running && state.status.is_ended(),
-            Some(found) => {
-                let same = state.exists
-                    && state.records == count(found.records)
-                    && state.status == found.status
-                    && state.started_at.is_some() == found.started
-                    && state.held == found.held;
-                same && compare_summary(&self.model.runs[run], found, state).is_ok()
-            }
+            Some(found) => state.is(found),
         }
     }
 }
