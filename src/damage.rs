@@ -119,8 +119,6 @@ pub enum Damage {
     IndexPages,
     /// Compressed bytes cannot be decompressed, or not to the stored length.
     Undecodable,
-    /// Another segment already has the same record.
-    Repeated,
 }
 
 impl fmt::Display for Damage {
@@ -143,7 +141,6 @@ impl fmt::Display for Damage {
                  while a process wrote the store, copy the store again, with `backup`",
             ),
             Self::IndexPages => f.write_str("the index library rejected its pages"),
-            Self::Repeated => f.write_str("another segment already has this record"),
             Self::Undecodable => f.write_str("compressed bytes that cannot be decompressed"),
         }
     }

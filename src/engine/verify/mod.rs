@@ -2,20 +2,16 @@
 
 mod segments;
 
-use core::cell::RefCell;
-use core::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::engine::read::list::count_runs;
-use crate::engine::read::trace::Trace;
 use crate::engine::reader::Replica;
-use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::storage::disk::Disk;
-use crate::engine::verify::segments::{Large, check_segment, read_large};
+use crate::engine::verify::segments::check_segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::map::header::{HeaderFault, StaticHeader};
@@ -23,8 +19,7 @@ use crate::format::map::manifest::read_area;
 use crate::format::map::owner;
 use crate::format::map::superblock::Superblock;
 use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT};
-use crate::index::{DirectoryScan, RunRow, Span};
-use crate::types::{LogPosition, RunNo, Seq};
+use crate::types::{LogPosition, RunNo};
 
 /// The result of checking everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -68,8 +63,6 @@ struct Moment {
     deleted: Arc<HashSet<RunNo>>,
     /// The directory of the tail that is being built.
     directory: Vec<u8>,
-    /// The first sequences of the runs that have records in the tail.
-    in_tail: HashMap<RunNo, Seq>,
 }
 
 impl Moment {
@@ -77,23 +70,14 @@ impl Moment {
         let mut sealed: Vec<_> =
             state.catalog.segments().iter().chain(&state.unapplied).cloned().collect();
         sealed.sort_by_key(|segment| segment.id());
-        let runs = state.tail.builder.runs().iter().map(|built| &built.entry);
         Self {
             sealed,
             tail: Arc::clone(&state.tail.segment),
             end: state.tail.offset,
             deleted: Arc::clone(&state.deleted),
             directory: state.tail.builder.encode(state.next_run_no),
-            in_tail: runs.filter_map(|run| Some((run.run_no, run.first_seq?))).collect(),
         }
     }
-}
-
-/// The questions of a check to the store.
-struct Questions<'q> {
-    trace_of: &'q dyn Fn(RunNo) -> Result<Option<Trace>>,
-    /// Whether the segment is still in its extent, so that problems in it count.
-    holds: &'q dyn Fn(&Segment) -> Result<bool>,
 }
 
 impl Engine {
@@ -108,14 +92,7 @@ impl Engine {
             let state = reader.open()?;
             (Moment::of(&state), Arc::clone(&state.catalog), index.host().cloned())
         };
-        let questions = Questions {
-            trace_of: &|run_no| {
-                let opened = reader.open_number(run_no)?;
-                Ok(opened.map(|opened| Trace::new(Arc::new(opened), run_no, None)))
-            },
-            holds: &|_| Ok(true),
-        };
-        report.check_log(&moment, &questions)?;
+        report.check_log(&moment, &|_| Ok(true))?;
         if let Some(host) = host.filter(|_| catalog.index().is_some()) {
             let matches = catalog.index_matches(&moment.deleted);
             // An index that was dropped meanwhile does not answer, which is not a problem.
@@ -169,24 +146,19 @@ pub(crate) fn verify_replica(replica: &Arc<Replica>) -> Result<VerifyReport> {
         _ => false,
     };
     report.problems.extend(known.damaged.iter().filter(is_told).cloned());
-    let questions = Questions {
-        trace_of: &|run_no| {
-            let view = replica.number();
-            let opened = replica.ask(|answers| answers.open_number(run_no))?;
-            let trace = opened.map(|opened| Trace::new(Arc::new(opened), run_no, None));
-            Ok(trace.map(|trace| trace.moving(Arc::<Replica>::clone(replica), view)))
-        },
-        holds: &|segment| replica.holds(segment),
-    };
-    report.check_log(&moment, &questions)?;
+    report.check_log(&moment, &|segment| replica.holds(segment))?;
     report.runs = report.unless_damaged(replica.ask(count_runs))?.unwrap_or(0);
     Ok(report)
 }
 
 impl VerifyReport {
-    /// Checks each segment, each large record, and that runs go on where they ended before.
-    fn check_log(&mut self, moment: &Moment, questions: &Questions<'_>) -> Result<()> {
-        let mut large = Large::new();
+    /// Checks each segment. Problems in one count if it `holds` that the segment is still in its
+    /// extent.
+    fn check_log(
+        &mut self,
+        moment: &Moment,
+        holds: &dyn Fn(&Segment) -> Result<bool>,
+    ) -> Result<()> {
         let open = (moment.end, &*moment.directory);
         for segment in moment.sealed.iter().chain([&moment.tail]) {
             // A store without any segment has a tail without an extent.
@@ -195,19 +167,12 @@ impl VerifyReport {
             }
             let mut found = Self::default();
             verify_segment_header(segment, &mut found)?;
-            found.add(check_segment(segment, open, &mut large))?;
-            if found.is_clean() || (questions.holds)(segment)? {
+            found.add(check_segment(segment, open))?;
+            if found.is_clean() || holds(segment)? {
                 self.add(Ok(found))?;
             }
         }
-        for (run_no, seqs) in large {
-            let trace = self.unless_damaged((questions.trace_of)(run_no))?;
-            // It may have been deleted meanwhile.
-            if let Some(trace) = trace.flatten() {
-                read_large(trace, &seqs, self)?;
-            }
-        }
-        verify_sequences(moment, self)
+        Ok(())
     }
 
     /// Checks what stands in front of the manifest.
@@ -256,48 +221,6 @@ fn verify_segment_header(segment: &Segment, report: &mut VerifyReport) -> Result
     Ok(())
 }
 
-/// Reports runs whose records in a segment overlap those of an earlier segment, or do not directly
-/// follow them: records in between are lost.
-fn verify_sequences(moment: &Moment, report: &mut VerifyReport) -> Result<()> {
-    let catalog = Catalog::new(moment.sealed.clone(), None, None);
-    let found = RefCell::new(Vec::new());
-    let walk = |row: RunRow, spans: Vec<Span>| {
-        let sealed =
-            spans.iter().filter_map(|span| Some((span.segment, span.first_seq?, span.next_seq)));
-        let in_tail = moment.in_tail.get(&row.run_no);
-        let last = in_tail.map(|first| (moment.tail.id(), *first, *first));
-        let mut next = Seq(0);
-        let odd = sealed.chain(last).find_map(|(segment, first, end)| {
-            let odd = match first.cmp(&next) {
-                Ordering::Less => Some((segment, Damage::Repeated, first)),
-                Ordering::Equal => None,
-                Ordering::Greater => Some((segment, Damage::Missing, next)),
-            };
-            next = next.max(end);
-            odd
-        });
-        if let Some((segment, damage, seq)) = odd
-            && !moment.deleted.contains(&row.run_no)
-        {
-            let odd = Corruption::new(Place::Directory { segment }, damage);
-            found.borrow_mut().push(odd.of(&row.agent, &row.run).at(Some(seq)));
-        }
-        Ok(())
-    };
-    let walked = catalog.ask_directories(|_| {
-        found.borrow_mut().clear();
-        DirectoryScan::new(&catalog).each_state(&walk)
-    });
-    let is_clean = report.is_clean();
-    report.problems.append(&mut found.borrow_mut());
-    match walked {
-        Err(Error::Corrupt(damage)) if is_clean => report.problems.push(damage),
-        Err(Error::Corrupt(_)) => {}
-        walked => walked?,
-    }
-    Ok(())
-}
-
 impl VerifyReport {
     /// The result, or `None` for damage, which is reported once per place.
     fn unless_damaged<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
@@ -322,46 +245,5 @@ impl VerifyReport {
         self.bytes += check.bytes;
         self.problems.extend(check.problems);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use crate::storage::MemoryStorage;
-    use crate::types::Seq;
-    use crate::{Options, RunLog};
-
-    /// Appends to the run until the log continues in another segment.
-    fn fill(log: &RunLog) {
-        let full = log.stats().unwrap().end.segment;
-        while log.stats().unwrap().end.segment == full {
-            let _ = log.writer("run").unwrap().append(&[7; 5_000]).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_run_that_has_records_twice_in_several_segments_is_told() {
-        let options = Options::new().extent_size(64 << 10).background(false);
-        let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
-        drop(log.start_run("agent", "run", ()).unwrap());
-        let run_no = log.run("run").unwrap().number();
-        fill(&log);
-        log.checkpoint().unwrap();
-        let _ = log.writer("run").unwrap().append(b"the first of another segment").unwrap();
-        let twice = log.trace("run").unwrap().count() as u64 - 3;
-        assert!(log.verify().unwrap().is_clean());
-        log.log().roll(&mut log.log().state.lock()).unwrap();
-        log.engine().log.state.lock().active.get_mut(run_no).unwrap().next_seq = Seq(twice);
-        // In the tail, in a sealed segment, and in one that the index covers.
-        for _ in 0..3 {
-            let _ = log.writer("run").unwrap().append(b"again").unwrap();
-            let told = log.verify().unwrap().problems;
-            let [told] = told.as_slice() else { panic!("{told:?}") };
-            assert_eq!((told.run.as_ref().unwrap().as_str(), told.seq), ("run", Some(Seq(twice))));
-            log.log().roll(&mut log.log().state.lock()).unwrap();
-            log.checkpoint().unwrap();
-        }
     }
 }

@@ -1,53 +1,21 @@
 //! Checking a whole segment without changing anything, for `verify`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use crate::engine::read::block::{each_record, inner_damage};
-use crate::engine::read::trace::Trace;
 use crate::engine::state::scan::{
     Item, Lexed, Piece, Replayed, lex, payload_of, records_in, replay_piece,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::frames::frame::FLAG_CHUNKS;
 use crate::format::{Directory, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
 
-/// The large records that a check finds, by run. They may have chunks in other segments.
-pub(crate) type Large = BTreeMap<RunNo, BTreeSet<Seq>>;
-
-/// Reads the large records of a run: valid frames do not show whether all chunks exist. It goes
-/// through the run once, since looking for one record may take time linear in damaged ones.
-pub(crate) fn read_large(
-    trace: Trace,
-    large: &BTreeSet<Seq>,
-    report: &mut VerifyReport,
-) -> Result<()> {
-    let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
-    let within = match trace.range(*first..=*last) {
-        Err(Error::Evicted { .. }) => return Ok(()),
-        within => report.unless_damaged(within)?,
-    };
-    for read in within.into_iter().flatten() {
-        match read {
-            // The check of the frames tells of other damage. The run may have been deleted since.
-            Err(Error::Corrupt(damage)) if damage.seq.is_none_or(|seq| !large.contains(&seq)) => {}
-            Err(Error::NeedsFeature { .. } | Error::Evicted { .. }) => {}
-            read => drop(report.unless_damaged(read)?),
-        }
-    }
-    Ok(())
-}
-
 /// Checks a segment: every frame up to its end, the directory, and each against the other. For the
 /// tail, `open` has the end of the log and the directory that is being built.
-pub(crate) fn check_segment(
-    segment: &Segment,
-    open: (u32, &[u8]),
-    large: &mut Large,
-) -> Result<VerifyReport> {
+pub(crate) fn check_segment(segment: &Segment, open: (u32, &[u8])) -> Result<VerifyReport> {
     let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
     let end = segment.sealed().map_or(open.0, |sealed| sealed.end);
     let extent = segment.read_up_to(end as usize)?;
@@ -68,7 +36,7 @@ pub(crate) fn check_segment(
         None => segment.directory().ok(),
     };
     let items = lex(&extent, segment.frames());
-    let frames = check.walk(segment, (&extent, &items), end, directory.as_ref(), large);
+    let frames = check.walk(segment, (&extent, &items), end, directory.as_ref());
     if let Some((stored, directory)) = stored.as_deref().zip(directory) {
         // Frames that are damaged are other frames than those that the directory lists.
         let extent_len = segment.extent_size().bytes_u32() as usize;
@@ -125,7 +93,6 @@ impl VerifyReport {
         (extent, items): (&[u8], &[Item]),
         end: u32,
         directory: Option<&Directory<'_>>,
-        large: &mut Large,
     ) -> Vec<Lexed> {
         let names = directory.map(record_names).unwrap_or_default();
         let mut frames = Vec::new();
@@ -143,9 +110,6 @@ impl VerifyReport {
                         let run = name_in(directory, header.run_no);
                         let problem = Corruption::new(place, damage).of_named(run.as_ref());
                         self.problems.push(problem.at(seq));
-                    }
-                    if header.kind == FrameKind::Record && header.flags & FLAG_CHUNKS != 0 {
-                        large.entry(header.run_no).or_default().insert(header.seq);
                     }
                     frames.push(*lexed);
                 }
