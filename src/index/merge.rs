@@ -237,12 +237,6 @@ pub(super) fn fold<D: Directories>(directories: &D, said: &[Said]) -> Decoded<Ru
     Ok(state.sorted())
 }
 
-/// The state of a run according to all directories; nothing if one of them evicts it.
-#[cfg(test)]
-pub(crate) fn run_state<D: Directories>(directories: &D, run_no: RunNo) -> Decoded<RunState> {
-    fold(directories, &said_of(directories, Reach::All, run_no)?)
-}
-
 /// The state of a run according to the directories of these spans; evictions are not searched for.
 /// The slots of the spans are hints.
 ///

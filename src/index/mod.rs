@@ -47,8 +47,6 @@ mod value;
 pub(crate) use catalog::{Catalog, Order, RunKey, RunList, Statuses};
 pub(crate) use check::check;
 pub(crate) use listing::Listing;
-#[cfg(test)]
-pub(crate) use merge::run_state;
 pub(crate) use merge::{Applied, Directories, fold_spans};
 pub(crate) use places::Places;
 pub(crate) use plan::{Relocation, SegmentChange};

@@ -335,15 +335,6 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_hostile_directory_do_not_overflow() {
-        let mut huge = entry(0);
-        (huge.bytes, huge.stored) = (u64::MAX, u64::MAX);
-        let mut row = RunRow::first(SegmentId(1), &huge);
-        row.apply(SegmentId(2), &huge);
-        assert_eq!((row.bytes, row.stored), (u64::MAX, u64::MAX));
-    }
-
-    #[test]
     fn the_earliest_start_wins_whichever_is_met_first() {
         let (mut early, mut late) = (entry(20), entry(30));
         early.start = Some(StartAt { offset: 128, at: Timestamp(11) });

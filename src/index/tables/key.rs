@@ -371,26 +371,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn damaged_ids_are_told_apart() {
-        assert_eq!(split_id(b"abc"), Err(Damage::Truncated));
-        assert_eq!(split_id(b"abc\0"), Err(Damage::Truncated));
-        assert_eq!(split_id(b"abc\0\x01"), Err(Damage::UnknownCode { found: 1 }));
-        assert_eq!(split_id(b"\xF0\0\0"), Err(Damage::NotUtf8));
-    }
-
-    #[test]
-    fn keys_of_other_lengths_are_refused() {
-        assert_eq!(read_run_key(&[0; 7]), Err(Damage::Truncated));
-        assert_eq!(read_run_key(&[0; 9]), Err(Damage::Truncated));
-        assert_eq!(read_time_key(&[0; 15]), Err(Damage::Truncated));
-        assert_eq!(read_time_key(&[0; 17]), Err(Damage::Truncated));
-        assert_eq!(read_span_key(&[0; 11]), Err(Damage::Truncated));
-        assert_eq!(read_span_key(&[0; 13]), Err(Damage::Truncated));
-        assert_eq!(read_state_key(&[0; 15]), Err(Damage::Truncated));
-        assert_eq!(read_id_key(&[0; 7]), Err(Damage::Truncated));
-    }
-
     proptest! {
         #[test]
         fn state_keys_order_by_agent_then_hold_then_status_then_time_then_number(

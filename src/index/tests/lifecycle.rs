@@ -2,8 +2,7 @@
 
 use redb::Database;
 
-use super::compaction::Eager;
-use super::log::{CACHE, IDENTITY, Log, SharedBytes, Writer};
+use super::log::{CACHE, IDENTITY, Log, SharedBytes};
 use crate::error::Damage;
 use crate::format::segments::segment::Purpose;
 use crate::index::tables::fence::RedbFailure;
@@ -14,7 +13,7 @@ use crate::index::{
     Applied, Catalog, Directories, IndexError, IndexIdentity, IndexSnapshot, IndexStore,
     Relocation, RunList, RunRow, SegmentChange, Span, Statuses, check,
 };
-use crate::types::{RunNo, RunStatus, SegmentId, Timestamp};
+use crate::types::{RunNo, RunStatus, SegmentId};
 
 fn built(log: &Log) -> SharedBytes {
     let bytes = SharedBytes::default();
@@ -66,27 +65,6 @@ fn creating_needs_an_empty_storage_and_opening_one_that_is_not() {
 }
 
 #[test]
-fn segments_that_were_applied_are_skipped() {
-    let changes = sample().changes();
-    let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
-    store.apply(&changes[..6]).unwrap();
-    let count = store.snapshot().unwrap().count_runs();
-    store.apply(&changes[..6]).unwrap();
-    store.apply(&[]).unwrap();
-    assert_eq!(store.snapshot().unwrap().count_runs(), count);
-    assert_eq!(store.applied().unwrap().log, Some(changes[5].segment));
-}
-
-#[test]
-#[should_panic(expected = "in the order of the log")]
-fn segments_in_another_order_are_a_bug_of_the_caller() {
-    let mut changes = sample().changes();
-    changes.reverse();
-    let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
-    let _ = store.apply(&changes);
-}
-
-#[test]
 fn a_snapshot_stays_as_it_was_and_outlives_the_store() {
     let changes = sample().changes();
     let store = IndexStore::create(SharedBytes::default(), CACHE, IDENTITY).unwrap();
@@ -103,8 +81,9 @@ fn a_snapshot_stays_as_it_was_and_outlives_the_store() {
 }
 
 /// A segment with nothing but the eviction of a run.
-fn evicting(segment: SegmentId, purpose: Purpose, run_no: RunNo) -> SegmentChange {
-    SegmentChange { segment, purpose, stamp: 1, runs: Vec::new(), evicted: vec![run_no] }
+fn evicting(segment: SegmentId, run_no: RunNo) -> SegmentChange {
+    let (purpose, runs) = (Purpose::Log, Vec::new());
+    SegmentChange { segment, purpose, stamp: 1, runs, evicted: vec![run_no] }
 }
 
 #[test]
@@ -148,7 +127,7 @@ fn agrees(bytes: SharedBytes, log: &Log) -> bool {
     check(&store.snapshot().unwrap(), log, &|_| false) == Ok(true)
 }
 
-/// For each table: an entry is removed, changed, or added.
+/// For each table: an entry is removed or changed, or one of another run is added.
 #[test]
 fn check_finds_each_kind_of_difference_in_each_table() {
     let log = sample();
@@ -157,8 +136,8 @@ fn check_finds_each_kind_of_difference_in_each_table() {
     let snapshot = store.snapshot().unwrap();
     let run_no = snapshot.runs_page(&RunList::ALL, 1).unwrap()[0].1;
     let row = snapshot.row(run_no).unwrap().unwrap();
-    let (agent, other) = (row.agent.as_str(), RunNo(1 << 40));
-    let mut span = snapshot.spans(run_no).unwrap()[0];
+    let agent = row.agent.as_str();
+    let span = snapshot.spans(run_no).unwrap()[0];
     let keys_of = |run_no| {
         let key = (row.created_at, run_no);
         [
@@ -174,136 +153,54 @@ fn check_finds_each_kind_of_difference_in_each_table() {
         put(&bytes, table, key, value);
         assert!(!agrees(bytes, &log), "{table} {key:?} {value:?}");
     };
-    for ((table, key), (_, stranger)) in keys_of(run_no).into_iter().zip(keys_of(other)) {
+    for ((table, key), (_, other)) in keys_of(run_no).into_iter().zip(keys_of(RunNo(1 << 40))) {
         finds(table, &key, None);
         finds(table, &key, Some(&[0; 4]));
-        finds(table, &stranger, Some(&[0; 4]));
+        finds(table, &other, Some(&[0; 4]));
     }
     let changed = RunRow { records: row.records + 1, ..row.clone() };
     finds(Table::Runs, &key::run_key(run_no), Some(&value::row_value(&changed)));
-    let span_key = key::span_key(run_no, span.segment);
-    span.slot += 1;
-    finds(Table::Spans, &span_key, Some(&value::span_value(run_no, &span)));
-    for row in snapshot.agents(None).unwrap() {
-        let (agent, count) = row.unwrap();
-        let (agent, key) = (agent.as_str(), agent.as_str().as_bytes());
-        finds(Table::Agents, key, None);
-        finds(Table::Agents, key, Some(&value::agent_value(agent, count + 1)));
-    }
-    for stranger in ["\u{1}", "b", "zz", "\u{10FFFF}\u{10FFFF}"] {
-        finds(Table::Agents, stranger.as_bytes(), Some(&value::agent_value(stranger, 1)));
-    }
-}
-
-/// A run that came into another state, and stayed in the lists of its old one; or came into none.
-#[test]
-fn check_finds_runs_in_lists_of_other_states() {
-    let log = sample();
-    let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
-    let snapshot = store.snapshot().unwrap();
-    let (at, run_no) = snapshot.runs_page(&RunList::ALL, 1).unwrap()[0];
-    let row = snapshot.row(run_no).unwrap().unwrap();
-    let statuses = Statuses::ALL.each();
-    let states = statuses.flat_map(|status| [false, true].map(|held| State { status, held }));
-    let states: Vec<_> = states.filter(|state| *state != row.state()).collect();
-    assert_eq!(states.len(), 9);
-    let mut found_twice = 0;
-    for (table, agent) in [(Table::ByAgent, Some(row.agent.as_str())), (Table::ByState, None)] {
-        for old in &states {
-            let key = key::state_key(agent, *old, (at, run_no));
-            let bytes = built(&log);
-            put(&bytes, table, &key, Some(&value::mark(table, &key)));
-            assert!(!agrees(bytes.clone(), &log), "{table} {old:?}");
-            // It is in two states, which a list of both finds, if any other run is in that state.
-            let list = RunList { agent, ..RunList::ALL };
-            let right = snapshot.runs_page(&list, usize::MAX).unwrap();
-            let store = IndexStore::open(bytes.clone(), CACHE, IDENTITY).unwrap();
-            let page = store.snapshot().unwrap().runs_page(&list, usize::MAX);
-            let is_found = page == Err(IndexError::Damaged(Damage::Misplaced));
-            assert!(is_found || agent.is_some() && page == Ok(right), "{table} {old:?}: {page:?}");
-            found_twice += u32::from(is_found);
-            drop(store);
-            put(&bytes, table, &key::state_key(agent, row.state(), (at, run_no)), None);
-            assert!(!agrees(bytes, &log), "{table} {old:?}");
-        }
-    }
-    assert!(found_twice > 9, "{found_twice}");
-}
-
-/// An index of a log that is about to be compacted, and what to tell the index of it.
-fn compacted() -> (Log, SharedBytes, Relocation) {
-    let mut writer = Writer::new(11, 30);
-    for _ in 0..12 {
-        writer.seal();
-    }
-    let bytes = built(&writer.log);
-    let relocation = writer.compact(writer.log.applied(), Eager::No).unwrap();
-    (writer.log, bytes, relocation)
-}
-
-fn relocated(bytes: SharedBytes, relocation: &Relocation) {
-    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
-    store.relocate(relocation).unwrap();
-    store.close().unwrap();
-}
-
-#[test]
-fn check_finds_an_index_that_was_not_told_of_a_compaction() {
-    let (log, bytes, relocation) = compacted();
-    assert!(!agrees(SharedBytes::new(bytes.copy()), &log));
-    relocated(bytes.clone(), &relocation);
-    assert!(agrees(bytes.clone(), &log));
-    // A span is left at a victim.
-    let (row, spans) = &relocation.runs[0];
-    let victim = (1..100).map(SegmentId).find(|id| !log.segments.contains(id)).unwrap();
-    let stale = Span { segment: victim, ..spans[0] };
-    let (key, value) = (key::span_key(row.run_no, victim), value::span_value(row.run_no, &stale));
-    put(&bytes, Table::Spans, &key, Some(&value));
-    assert!(!agrees(bytes, &log));
+    finds(Table::Agents, agent.as_bytes(), None);
+    finds(Table::Agents, agent.as_bytes(), Some(&value::agent_value(agent, 1 << 20)));
 }
 
 #[test]
 fn a_run_that_was_evicted_meanwhile_is_not_brought_back_by_a_relocation() {
-    let (_, bytes, relocation) = compacted();
-    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
-    let run_no = relocation.runs[0].0.run_no;
-    let count = store.snapshot().unwrap().count_runs().unwrap();
-    let (segment, purpose) = (SegmentId(1 << 20), Purpose::Log);
-    store.apply(&[evicting(segment, purpose, run_no)]).unwrap();
-    store.relocate(&relocation).unwrap();
+    let store = IndexStore::open(built(&sample()), CACHE, IDENTITY).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let (run_no, count) =
+        (snapshot.runs_page(&RunList::ALL, 1).unwrap()[0].1, snapshot.count_runs().unwrap());
+    let row = snapshot.row(run_no).unwrap().unwrap();
+    let (evicting_it, output) = (SegmentId(1 << 20), SegmentId(1 << 21));
+    let old = snapshot.spans(run_no).unwrap()[0];
+    let span = Span { segment: output, ..old };
+    store.apply(&[evicting(evicting_it, run_no)]).unwrap();
+    let (outputs, runs) = (vec![(output, 1)], vec![(row, vec![span])]);
+    store.relocate(&Relocation { outputs, victims: vec![old.segment], runs }).unwrap();
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.row(run_no), Ok(None));
     assert_eq!(snapshot.spans(run_no), Ok(Vec::new()));
     assert_eq!(snapshot.count_runs(), Ok(count - 1));
-    let last = relocation.outputs.iter().map(|(segment, _)| *segment).max();
-    let expected = Applied { log: Some(segment), outputs: last };
+    let expected = Applied { log: Some(evicting_it), outputs: Some(output) };
     assert_eq!(snapshot.applied(), expected);
-}
-
-/// The segments of a log and their stamps.
-fn stamps(log: &Log) -> Vec<(SegmentId, u64)> {
-    log.segments.iter().enumerate().map(|(index, id)| (*id, log.stamp(index))).collect()
 }
 
 #[test]
 fn an_index_knows_which_segments_it_was_built_from() {
-    let (log, bytes, relocation) = compacted();
-    let has = |bytes: &SharedBytes, stamps: Vec<(SegmentId, u64)>| {
-        let store = IndexStore::open(SharedBytes::new(bytes.copy()), CACHE, IDENTITY).unwrap();
-        store.snapshot().unwrap().has_applied(stamps.into_iter()).unwrap()
+    let log = sample();
+    let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
+    let has = |stamps: &[(SegmentId, u64)]| {
+        store.snapshot().unwrap().has_applied(stamps.iter().copied()).unwrap()
     };
-    assert!(!has(&bytes, stamps(&log)), "the outputs were not applied");
-    relocated(bytes.clone(), &relocation);
-    assert!(has(&bytes, stamps(&log)));
-    assert!(has(&bytes, Vec::new()));
-    for other in 0..log.segments.len() {
-        let mut stamps = stamps(&log);
+    let ids = log.segments.iter().enumerate();
+    let stamps: Vec<_> = ids.map(|(index, id)| (*id, log.stamp(index))).collect();
+    assert!(has(&stamps) && has(&[]));
+    for other in 0..stamps.len() {
+        let mut stamps = stamps.clone();
         stamps[other].1 ^= 1;
-        assert!(!has(&bytes, stamps), "segment {other} with another directory");
+        assert!(!has(&stamps), "segment {other} with another directory");
     }
-    let mut more = stamps(&log);
-    more.push((SegmentId(1 << 20), 7));
-    assert!(!has(&bytes, more));
+    assert!(!has(&[stamps, vec![(SegmentId(1 << 20), 7)]].concat()));
 }
 
 #[test]
@@ -313,7 +210,7 @@ fn an_index_forgets_segments_that_are_gone_once_they_are_most_of_all() {
     let mut most = 0;
     for number in 0..400 {
         let segment = SegmentId(number);
-        let change = evicting(segment, Purpose::Log, RunNo(9));
+        let change = evicting(segment, RunNo(9));
         store.apply_among(&[segment], &[change]).unwrap();
         most = most.max(known());
     }
@@ -322,47 +219,19 @@ fn an_index_forgets_segments_that_are_gone_once_they_are_most_of_all() {
 }
 
 #[test]
-#[should_panic(expected = "a run that has a row has a span")]
-fn a_run_without_spans_is_a_bug_of_the_caller() {
-    let (_, bytes, mut relocation) = compacted();
-    relocation.runs[0].1.clear();
-    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
-    let _ = store.relocate(&relocation);
-}
-
-/// An old page in the place of a newer one holds entries whose checksums fit.
-#[test]
-fn a_run_that_is_listed_in_a_state_that_it_left_or_is_gone_is_damage() {
+fn a_run_that_is_listed_in_a_state_that_it_left_is_damage() {
     let log = sample();
-    let store = IndexStore::open(built(&log), CACHE, IDENTITY).unwrap();
+    let bytes = built(&log);
+    let store = IndexStore::open(bytes.clone(), CACHE, IDENTITY).unwrap();
     let snapshot = store.snapshot().unwrap();
-    let in_progress = Statuses::NONE.with(RunStatus::InProgress);
-    let list = RunList { statuses: in_progress, ..RunList::ALL };
-    let (at, run_no) = snapshot.runs_page(&list, 1).unwrap()[0];
-    let row = snapshot.row(run_no).unwrap().unwrap();
-    let agent = row.agent.as_str();
+    let statuses = Statuses::NONE.with(RunStatus::InProgress);
+    let key = snapshot.runs_page(&RunList { statuses, ..RunList::ALL }, 1).unwrap()[0];
+    let row = snapshot.row(key.1).unwrap().unwrap();
     drop((snapshot, store));
-    let left = State { status: RunStatus::Failed, held: row.is_held() };
-    let (early, gone) = (Timestamp(i64::MIN), RunNo(1 << 40));
-    let places = [(left, (at, run_no)), (row.state(), (early, run_no)), (left, (at, gone))];
-    for (state, key) in places {
-        for (table, of) in [(Table::ByState, None), (Table::ByAgent, Some(agent))] {
-            let bytes = built(&log);
-            let mark = key::state_key(of, state, key);
-            put(&bytes, table, &mark, Some(&value::mark(table, &mark)));
-            let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
-            let snapshot = store.snapshot().unwrap();
-            let list =
-                RunList { agent: of, statuses: Statuses::NONE.with(state.status), ..RunList::ALL };
-            let rows = snapshot.rows_page(&list, usize::MAX, &|_| true);
-            assert_eq!(rows, Err(Damage::IndexPages.into()), "{table} {state:?} {key:?}");
-            // A run that is deleted is not asked for.
-            let others = snapshot.rows_page(&list, usize::MAX, &|number| number != key.1).unwrap();
-            assert!(others.iter().all(|(other, row)| row.is_some() == (other.1 != key.1)));
-            if let (Some(agent), true) = (of, key.1 == gone) {
-                let has_it = snapshot.has_run_of(agent, &|number| number == gone);
-                assert_eq!(has_it, Err(Damage::IndexPages.into()));
-            }
-        }
-    }
+    let mark = key::state_key(None, State { status: RunStatus::Failed, held: row.is_held() }, key);
+    put(&bytes, Table::ByState, &mark, Some(&value::mark(Table::ByState, &mark)));
+    let store = IndexStore::open(bytes, CACHE, IDENTITY).unwrap();
+    let failed = RunList { statuses: Statuses::NONE.with(RunStatus::Failed), ..RunList::ALL };
+    let rows = store.snapshot().unwrap().rows_page(&failed, usize::MAX, &|_| true);
+    assert_eq!(rows, Err(Damage::IndexPages.into()));
 }

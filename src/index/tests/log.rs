@@ -1,6 +1,5 @@
 //! A generated log: directories with random runs, records, starts, ends, holds and evictions.
 
-use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,19 +10,14 @@ use crate::format::codec::Decoded;
 use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, DirectoryBuilder, RunEntry};
-use crate::index::row::RunState;
-use crate::index::scan::is_behind;
-use crate::index::{
-    Applied, Catalog, Directories, IndexError, IndexIdentity, Order, RowSummary, RunKey, RunList,
-    RunRow, SegmentChange, Span,
-};
-use crate::types::{AgentId, Lsn, RunId, RunNo, RunRef, RunStatus, SegmentId, Seq, Timestamp};
+use crate::index::{Applied, Directories, IndexIdentity, SegmentChange};
+use crate::types::{AgentId, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 pub(super) const IDENTITY: IndexIdentity = IndexIdentity { uuid: [0x5A; 16] };
 pub(super) const CACHE: usize = 1 << 20;
 
 /// Behind all orders of entries.
-pub(super) const LAST_ORDER: Lsn = Lsn(1 << 40);
+const LAST_ORDER: Lsn = Lsn(1 << 40);
 
 /// A storage in memory that outlives the index in it.
 #[derive(Debug, Clone, Default)]
@@ -119,17 +113,15 @@ impl Random {
 pub(super) const AGENTS: [&str; 6] = ["a", "a\0", "a\0b", "ab", "\u{10FFFF}", "planner"];
 pub(super) const RUNS: [&str; 7] = ["1", "1\0", "10", "\0", "run", "run\u{1}", "z"];
 
-/// A log as its directories.
+/// A log as its directories. No segment is an output of a compaction.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     /// By number.
     pub(super) segments: Vec<SegmentId>,
-    pub(super) purposes: Vec<Purpose>,
     pub(super) directories: Vec<Vec<u8>>,
 }
 
 impl Log {
-    /// A log that was never compacted.
     pub(super) fn generate(seed: u64, segments: u32, runs: u64) -> Self {
         let mut writer = Writer::new(seed, runs);
         for _ in 0..segments {
@@ -138,57 +130,35 @@ impl Log {
         writer.log
     }
 
-    pub(super) fn insert(&mut self, segment: SegmentId, purpose: Purpose, directory: Vec<u8>) {
-        let at = self.segments.partition_point(|id| *id < segment);
-        self.segments.insert(at, segment);
-        self.purposes.insert(at, purpose);
-        self.directories.insert(at, directory);
-    }
-
-    pub(super) fn remove(&mut self, segment: SegmentId) {
-        let at = self.segments.binary_search(&segment).unwrap();
-        self.segments.remove(at);
-        self.purposes.remove(at);
-        self.directories.remove(at);
-    }
-
-    pub(super) fn view(&self, index: usize) -> Directory<'_> {
+    fn view(&self, index: usize) -> Directory<'_> {
         Directory::new(&self.directories[index]).unwrap()
     }
 
     /// Everything that it covers.
     pub(super) fn applied(&self) -> Applied {
-        let last = |purpose| {
-            let of = self.segments.iter().zip(&self.purposes).rev();
-            of.filter(|(_, found)| **found == purpose).map(|(id, _)| *id).next()
-        };
-        Applied { log: last(Purpose::Log), outputs: last(Purpose::Output) }
+        Applied { log: self.segments.last().copied(), outputs: None }
     }
 
     /// The runs that are evicted in directories that `applied` covers.
     pub(super) fn evicted(&self, applied: Applied) -> BTreeSet<RunNo> {
         (0..self.segments.len())
-            .filter(|index| applied.covers(self.segments[*index], self.purposes[*index]))
+            .filter(|index| applied.covers(self.segments[*index], Purpose::Log))
             .flat_map(|index| self.view(index).evictions().collect::<Vec<_>>())
             .map(|eviction| eviction.unwrap().run_no)
             .collect()
     }
 
-    /// Outputs first, as in a rebuild.
     pub(super) fn changes(&self) -> Vec<SegmentChange> {
         self.changes_without(&BTreeSet::new())
     }
 
     pub(super) fn changes_without(&self, deleted: &BTreeSet<RunNo>) -> Vec<SegmentChange> {
         let read = |index: usize| {
-            let (segment, purpose) = (self.segments[index], self.purposes[index]);
             let is_deleted = |run_no: RunNo| deleted.contains(&run_no);
-            let key = (segment, purpose, self.stamp(index));
+            let key = (self.segments[index], Purpose::Log, self.stamp(index));
             SegmentChange::read(key, &self.view(index), &is_deleted).unwrap()
         };
-        let mut changes: Vec<_> = (0..self.segments.len()).map(read).collect();
-        changes.sort_by_key(|change| change.purpose == Purpose::Log);
-        changes
+        (0..self.segments.len()).map(read).collect()
     }
 }
 
@@ -201,8 +171,8 @@ impl Directories for Log {
         &self.segments
     }
 
-    fn purpose(&self, index: usize) -> Purpose {
-        self.purposes[index]
+    fn purpose(&self, _: usize) -> Purpose {
+        Purpose::Log
     }
 
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
@@ -218,19 +188,17 @@ struct Alive {
     next_seq: u64,
 }
 
-/// What makes a log, segment by segment. The number of the next one is taken before, as that of
-/// the tail is, so that numbers of outputs lie on both sides of it.
+/// What makes a log, segment by segment.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) log: Log,
-    pub(super) random: Random,
+    random: Random,
     runs: u64,
     alive: BTreeMap<RunNo, Alive>,
     clock: i64,
-    pub(super) next_no: u64,
+    next_no: u64,
     lsn: u64,
     last_id: u32,
-    tail: SegmentId,
 }
 
 impl Writer {
@@ -243,14 +211,8 @@ impl Writer {
             clock: -500,
             next_no: 1,
             lsn: 1,
-            last_id: 1,
-            tail: SegmentId(1),
+            last_id: 0,
         }
-    }
-
-    pub(super) fn next_id(&mut self) -> SegmentId {
-        self.last_id += 1 + u32::try_from(self.random.below(2)).unwrap();
-        SegmentId(self.last_id)
     }
 
     /// Adds a segment of the log.
@@ -266,9 +228,9 @@ impl Writer {
             }
         }
         builder.note_lsn(LAST_ORDER);
-        let segment = self.tail;
-        self.tail = self.next_id();
-        self.log.insert(segment, Purpose::Log, builder.encode(RunNo(self.next_no)));
+        self.last_id += 1 + u32::try_from(self.random.below(2)).unwrap();
+        self.log.segments.push(SegmentId(self.last_id));
+        self.log.directories.push(builder.encode(RunNo(self.next_no)));
     }
 
     fn append(&mut self, builder: &mut DirectoryBuilder) {
@@ -336,136 +298,4 @@ fn fill(entry: &mut RunEntry, random: &mut Random, alive: &mut Alive, clock: i64
     }
     entry.stored += 64 + random.below(1000);
     entry.last_at = entry.last_at.max(Timestamp(clock + 1));
-}
-
-/// What the answers should be, in the plainest way: all runs in one map.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Model {
-    pub(super) runs: BTreeMap<RunNo, RunState>,
-}
-
-impl Model {
-    /// What the directories say that `applied` covers.
-    pub(super) fn of(log: &Log, applied: Applied) -> Self {
-        let evicted = log.evicted(applied);
-        let mut model = Self::default();
-        for change in log.changes_without(&evicted) {
-            if applied.covers(change.segment, change.purpose) {
-                model.apply(&change);
-            }
-        }
-        model
-    }
-
-    pub(super) fn apply(&mut self, change: &SegmentChange) {
-        for (slot, entry) in &change.runs {
-            let state = self.runs.entry(entry.run_no).or_default();
-            state.apply(change.segment, *slot, entry);
-            *state = core::mem::take(state).sorted();
-        }
-        for run_no in &change.evicted {
-            self.runs.remove(run_no);
-        }
-    }
-
-    fn rows(&self) -> impl Iterator<Item = &RunRow> {
-        self.all_rows().filter(|row| !row.document)
-    }
-
-    fn all_rows(&self) -> impl Iterator<Item = &RunRow> {
-        self.runs.values().filter_map(|state| state.row.as_ref())
-    }
-}
-
-impl Catalog for Model {
-    fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
-        let mut found: Vec<_> = self
-            .rows()
-            .filter(|row| row.run == run.run() && run.agent().is_none_or(|id| row.agent == id))
-            .map(|row| (row.agent.clone(), row.run_no))
-            .collect();
-        found.sort();
-        Ok(found.into_iter().map(|(_, run_no)| run_no).collect())
-    }
-
-    fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError> {
-        Ok(self.runs.get(&run_no).and_then(|state| state.row.clone()))
-    }
-
-    fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
-        Ok(self.run_state(run_no)?.spans)
-    }
-
-    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError> {
-        Ok(self.runs.get(&run_no).cloned().unwrap_or_default())
-    }
-
-    fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError> {
-        let is_wanted = |row: &&RunRow| {
-            let key = row.time_key();
-            list.agent.is_none_or(|agent| row.agent == agent)
-                && list.statuses.each().any(|status| status == row.status)
-                && list.held.is_none_or(|held| held == row.hold.is_some_and(|hold| hold.held))
-                && list.keys.0 <= key
-                && key <= list.keys.1
-        };
-        let mut keys: Vec<_> = self.rows().filter(is_wanted).map(RunRow::time_key).collect();
-        keys.sort_unstable();
-        if list.order == Order::Descending {
-            keys.reverse();
-        }
-        keys.truncate(limit);
-        Ok(keys)
-    }
-
-    fn has_run_of(
-        &self,
-        agent: &str,
-        is_wanted: &dyn Fn(RunNo) -> bool,
-    ) -> Result<bool, IndexError> {
-        Ok(self.rows().any(|row| row.agent == agent && is_wanted(row.run_no)))
-    }
-
-    fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {
-        let mut agents: Vec<_> = self.rows().map(|row| row.agent.clone()).collect();
-        agents.sort();
-        agents.dedup();
-        agents.retain(|agent| after.is_none_or(|after| agent.as_str() > after));
-        agents.truncate(limit);
-        Ok(agents)
-    }
-
-    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
-        let documents = self.all_rows().filter(|row| row.document);
-        let same = documents.filter(|row| row.agent == namespace && row.run == key);
-        Ok(same.map(|row| row.run_no).collect())
-    }
-
-    fn documents_page(
-        &self,
-        namespace: &str,
-        from: Bound<&str>,
-        limit: usize,
-    ) -> Result<Vec<(String, RunNo)>, IndexError> {
-        let documents = self.all_rows().filter(|row| row.document && row.agent == namespace);
-        let mut all: Vec<_> =
-            documents.map(|row| (row.run.as_str().to_owned(), row.run_no)).collect();
-        all.retain(|(key, _)| is_behind(from, key.as_str()));
-        all.sort();
-        let mut keys: Vec<&String> = all.iter().map(|(key, _)| key).collect();
-        keys.dedup();
-        match keys.get(limit).map(|&key| key.clone()) {
-            Some(end) => Ok(all.into_iter().filter(|(key, _)| *key < end).collect()),
-            None => Ok(all),
-        }
-    }
-
-    fn count_runs(&self) -> Result<u64, IndexError> {
-        Ok(self.rows().count() as u64)
-    }
-
-    fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {
-        self.all_rows().for_each(|row| visit(row.summary()));
-        Ok(())
-    }
 }

@@ -1,9 +1,6 @@
-//! Tests of the index as a whole. A generated log is told to the index, to the directory scan and
-//! to a plain model; all must give the same answers, also when runs are moved by a compaction. Then
-//! the index's bytes are damaged.
+//! Tests of the index as a whole. A generated log is given to the index and to the directory scan,
+//! which must give the same answers. The tests of the engine damage an index, and move runs.
 
-mod compaction;
-mod hostile;
 mod lifecycle;
 mod log;
 mod model;

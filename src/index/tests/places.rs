@@ -66,7 +66,6 @@ impl Directories for Mapped<'_> {
 fn part(log: &Log, from: usize, to: usize) -> Log {
     Log {
         segments: log.segments[from..to].to_vec(),
-        purposes: log.purposes[from..to].to_vec(),
         directories: log.directories[from..to].to_vec(),
     }
 }
