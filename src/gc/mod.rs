@@ -36,37 +36,3 @@ pub(crate) fn is_dead(
     }
     Ok(true)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::DirectoryBuilder;
-    use crate::format::segments::directory::EvictionAt;
-    use crate::types::{AgentId, RunId};
-
-    fn directory(runs: &[u64], evictions: &[u64]) -> Vec<u8> {
-        let mut builder = DirectoryBuilder::default();
-        for &run in runs {
-            let (agent, id) = (AgentId::new("a").unwrap(), RunId::new(&run.to_string()).unwrap());
-            builder.bind(RunNo(run), agent, id);
-        }
-        for &run in evictions {
-            builder.push_eviction(EvictionAt {
-                run_no: RunNo(run),
-                offset: 64,
-                with_receipt: false,
-            });
-        }
-        builder.encode(RunNo(100))
-    }
-
-    #[test]
-    fn a_segment_is_dead_when_all_of_its_runs_are_deleted() {
-        let bytes = directory(&[1, 5, 9], &[]);
-        let view = Directory::new(&bytes).unwrap();
-        assert_eq!(is_dead(&view, |_| true), Ok(true));
-        assert_eq!(is_dead(&view, |run| run != RunNo(5)), Ok(false));
-        let empty = directory(&[], &[]);
-        assert_eq!(is_dead(&Directory::new(&empty).unwrap(), |_| false), Ok(true));
-    }
-}

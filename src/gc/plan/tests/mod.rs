@@ -31,32 +31,16 @@ fn run(number: u64) -> Candidate {
     }
 }
 
-fn with_status(number: u64, status: RunStatus) -> Candidate {
-    Candidate { status, ..run(number) }
-}
-
 fn in_progress(number: u64) -> Candidate {
-    with_status(number, RunStatus::InProgress)
-}
-
-fn held(number: u64) -> Candidate {
-    Candidate { held: true, ..run(number) }
-}
-
-fn ended_at(number: u64, at: i64) -> Candidate {
-    Candidate { ended_at: Timestamp(at), ..run(number) }
-}
-
-fn inventory(runs: &[(&str, Candidate)]) -> Inventory {
-    let mut inventory = Inventory::with_capacity(runs.len());
-    for (name, run) in runs {
-        inventory.push(&agent(name), *run);
-    }
-    inventory
+    Candidate { status: RunStatus::InProgress, ..run(number) }
 }
 
 fn of_a(runs: &[Candidate]) -> Inventory {
-    inventory(&runs.iter().map(|run| ("a", *run)).collect::<Vec<_>>())
+    let mut inventory = Inventory::with_capacity(runs.len());
+    for run in runs {
+        inventory.push(&agent("a"), *run);
+    }
+    inventory
 }
 
 fn planned(policy: &Retention, runs: &Inventory) -> Plan {
@@ -65,10 +49,6 @@ fn planned(policy: &Retention, runs: &Inventory) -> Plan {
 
 fn numbers(plan: &Plan) -> Vec<u64> {
     plan.going.iter().map(|run| run.run_no.0).collect()
-}
-
-fn protected(plan: &Plan) -> Vec<(u64, Rule, Protection)> {
-    plan.protected.iter().map(|run| (run.run_no.0, run.rule, run.protection)).collect()
 }
 
 #[test]
@@ -101,48 +81,6 @@ fn a_run_in_progress_never_goes_and_takes_no_place() {
 }
 
 #[test]
-fn the_bytes_of_runs_in_progress_and_held_ones_count() {
-    let runs = of_a(&[held(1), in_progress(2), run(3), run(4), run(5)]);
-    let plan = planned(&Retention::new().max_bytes(35), &runs);
-    assert_eq!(numbers(&plan), [3, 4]);
-    let due = [(1, Rule::Bytes, Protection::Held), (2, Rule::Bytes, Protection::InProgress)];
-    assert_eq!(protected(&plan), due);
-    assert_eq!((plan.totals.kept_bytes, plan.totals.excess_bytes), (30, 0));
-}
-
-#[test]
-fn failures_can_be_kept_longer_and_are_counted_apart() {
-    let failed = |number| with_status(number, RunStatus::Failed);
-    let runs = of_a(&[failed(1), failed(2), run(3), run(4), failed(5), run(6)]);
-    let policy = Retention::new().keep_newest(2);
-    assert_eq!(numbers(&planned(&policy, &runs)), [1, 2, 3, 4]);
-    let three = policy.clone().for_status(RunStatus::Failed, Limits::new().keep_newest(3));
-    assert_eq!(numbers(&planned(&three, &runs)), [3]);
-    let all = policy.clone().for_status(RunStatus::Failed, Limits::new().keep_newest(0));
-    assert_eq!(numbers(&planned(&all, &runs)), [3]);
-    let aged = policy.for_status(RunStatus::Failed, Limits::new().max_age(nanos(898)));
-    let plan = planned(&aged, &runs);
-    assert_eq!(numbers(&plan), [1, 2, 3, 4]);
-    let aged = Retention::new()
-        .max_age(nanos(898))
-        .for_status(RunStatus::Failed, Limits::new().max_age(nanos(1_000)));
-    assert!(planned(&aged, &runs).going.is_empty());
-}
-
-#[test]
-fn the_narrowest_exception_wins() {
-    let failed = with_status(1, RunStatus::Failed);
-    let runs = inventory(&[("a", failed), ("a", run(2)), ("b", Candidate { ..failed })]);
-    let aged = |age| Limits::new().max_age(nanos(age));
-    let policy = Retention::new().max_age(nanos(1)).for_status(RunStatus::Failed, aged(2_000));
-    assert_eq!(numbers(&planned(&policy, &runs)), [2]);
-    let policy = policy.for_agent(agent("a"), aged(898));
-    assert_eq!(numbers(&planned(&policy, &runs)), [1], "the agent goes before the status");
-    let policy = policy.for_agent_status(agent("a"), RunStatus::Failed, aged(3_000));
-    assert!(planned(&policy, &runs).going.is_empty());
-}
-
-#[test]
 fn impossible_limits_are_refused_and_delete_nothing() {
     let runs = of_a(&[run(1)]);
     let longest = nanos(u64::try_from(i64::MAX).unwrap());
@@ -162,24 +100,6 @@ fn impossible_limits_are_refused_and_delete_nothing() {
     let unfinished =
         Retention::new().for_status(RunStatus::InProgress, Limits::new().keep_newest(1));
     assert!(matches!(unfinished.check(), Err(Error::InvalidArgument { .. })));
-}
-
-#[test]
-fn the_ends_of_time_and_of_numbers_are_no_trouble() {
-    let far = |number, at| Candidate { bytes: u64::MAX, ..ended_at(number, at) };
-    let runs = of_a(&[far(1, i64::MIN), far(2, 0), far(3, i64::MAX)]);
-    let policy = Retention::new().max_age(nanos(1));
-    let at = |now| plan(&policy, Timestamp(now), &runs).unwrap();
-    assert_eq!(numbers(&at(i64::MAX)), [1, 2]);
-    assert_eq!(at(i64::MAX).totals.going_bytes, u64::MAX);
-    assert!(at(i64::MIN).going.is_empty());
-    let longest = Retention::new().max_age(nanos(u64::try_from(i64::MAX).unwrap()));
-    assert!(plan(&longest, Timestamp(0), &runs).unwrap().going.is_empty());
-    let bytes = |most| planned(&Retention::new().max_bytes(most), &runs);
-    assert_eq!(numbers(&bytes(u64::MAX)), [1, 2]);
-    assert_eq!(numbers(&bytes(u64::MAX - 1)), [1, 2, 3]);
-    let empty = plan(&policy, Timestamp(NOW), &Inventory::new()).unwrap();
-    assert_eq!(empty, Plan::default());
 }
 
 #[test]
