@@ -1,7 +1,7 @@
 //! What a compaction copies: the frames of living runs in the victims, and needed evictions.
 //!
-//! - Every frame is checked before it is copied. A victim with damage, or with a frame that its
-//!   directory does not explain, is left alone: a copy would hide that a record is missing.
+//! - Every frame is checked before it is copied. A victim with damage, or with a frame of a run
+//!   that no directory names, is left alone: a copy would hide that a record is missing.
 //! - COMMITs are not copied: in a sealed segment the records of a batch count without it. BINDs are
 //!   not copied, since the output has its own, nor holds that a later one replaced.
 
@@ -116,16 +116,17 @@ fn unreadable(id: SegmentId, error: Error) -> Obstacle {
     }
 }
 
-/// Reads the victims.
+/// Reads the victims, in which these runs live.
 pub(super) fn gather(
     segments: &[Arc<Segment>],
+    names: Names,
     deleted: &HashSet<RunNo>,
     is_stopping: impl Fn() -> bool,
 ) -> Result<Gathered, Obstacle> {
     let mut gathered = Gathered {
         victims: Vec::new(),
         runs: Vec::new(),
-        names: Names::new(),
+        names,
         evictions: Vec::new(),
         packed: Vec::new(),
     };
@@ -159,8 +160,6 @@ impl Gathered {
         let victim = self.victims.len();
         let bytes = segment.read_all()?;
         let end = segment.sealed().map_or(0, |sealed| sealed.end);
-        let directory = segment.directory()?;
-        let Ok(names) = names_in(&directory, deleted) else { return Ok(false) };
         let items = lex(&bytes, segment.frames());
         for item in items.iter().take_while(|item| item.offset() < end) {
             let Item::Frame(lexed) = item else { return Ok(false) };
@@ -178,7 +177,7 @@ impl Gathered {
                 },
                 FrameKind::Bind | FrameKind::Commit | FrameKind::Seal => {}
                 _ if dead => {}
-                _ if !names.contains_key(&header.run_no) => return Ok(false),
+                _ if !self.names.contains_key(&header.run_no) => return Ok(false),
                 _ => runs.entry(header.run_no).or_default().push(Found {
                     victim,
                     header,
@@ -186,7 +185,6 @@ impl Gathered {
                 }),
             }
         }
-        self.names.extend(names);
         let copy = match bytes {
             Cow::Borrowed(_) => None,
             Cow::Owned(bytes) => Some(bytes),

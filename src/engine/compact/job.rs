@@ -75,7 +75,7 @@ impl Compactor {
             }
             states.insert(run_no, state);
         }
-        let mut gathered = gather(&victims, &deleted, is_stopping)?;
+        let mut gathered = gather(&victims, names, &deleted, is_stopping)?;
         // Retired segments have no headers at this point, so no eviction is needed for them.
         let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         self.keep_needed(&mut gathered.evictions, others)?;

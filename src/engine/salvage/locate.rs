@@ -2,7 +2,6 @@
 //! segments.
 
 use core::ops::Range;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::engine::open::front_matter::{identify, read_base, read_slots};
@@ -101,36 +100,34 @@ impl Located {
     }
 
     /// Takes the segments in all extents by their headers: those of this store or, if it is not
-    /// known which store the file is, of the store with the most segments.
-    fn search(&mut self, uuid: Option<[u8; 16]>) -> Result<()> {
+    /// known which store the file is, of the store of the first header.
+    fn search(&mut self, mut uuid: Option<[u8; 16]>) -> Result<()> {
         let step = self.extent_size.unwrap_or(ExtentSize::MIN).bytes();
-        let (mut headers, mut at, file_len) = (Vec::new(), EXTENTS_AT, self.disk.len()?);
-        let mut stores: HashMap<[u8; 16], u64> = HashMap::new();
+        let (mut at, file_len) = (EXTENTS_AT, self.disk.len()?);
         while at < file_len {
             if self.disk.data_end(at, step) > at {
                 let head = self.disk.read_padded(at, SEGMENT_HEADER_LEN as usize)?;
                 if let Ok(header) = SegmentHeader::decode(&head) {
-                    *stores.entry(header.uuid).or_default() += 1;
-                    headers.push((at, header));
+                    if *uuid.get_or_insert(header.uuid) == header.uuid {
+                        self.take(at, &header);
+                    }
                 } else if !self.source.unread_in(&(at..at + 1)).is_empty() {
                     self.unread.push(at..at + step);
                 }
             }
             at += step;
         }
-        let most = stores.into_iter().max_by_key(|(uuid, count)| (*count, *uuid));
-        let uuid = uuid.or(most.map(|(uuid, _)| uuid));
-        for (at, header) in headers.into_iter().filter(|(_, header)| Some(header.uuid) == uuid) {
-            let SegmentHeader { key, purpose, extent_size, .. } = header;
-            let extent =
-                ExtentNo(u32::try_from((at - EXTENTS_AT) / extent_size.bytes()).unwrap_or(0));
-            if extent_size.offset_of(extent) == at {
-                let disk = self.disk.clone();
-                let segment = Segment::new(disk, extent_size, extent, key, purpose);
-                self.segments.push(Arc::new(segment));
-                self.extent_size.get_or_insert(extent_size);
-            }
-        }
         Ok(())
+    }
+
+    /// Takes the segment with this header, if it is at the beginning of an extent.
+    fn take(&mut self, at: u64, header: &SegmentHeader) {
+        let SegmentHeader { key, purpose, extent_size, .. } = *header;
+        let extent = ExtentNo(u32::try_from((at - EXTENTS_AT) / extent_size.bytes()).unwrap_or(0));
+        if extent_size.offset_of(extent) == at {
+            let segment = Segment::new(self.disk.clone(), extent_size, extent, key, purpose);
+            self.segments.push(Arc::new(segment));
+            self.extent_size.get_or_insert(extent_size);
+        }
     }
 }

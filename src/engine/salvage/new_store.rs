@@ -12,9 +12,9 @@ use crate::engine::salvage::scan::{Run, Scan};
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::values::{Allow, Metadata, Outcome};
 use crate::error::Result;
+use crate::format::FrameHeader;
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{FLAG_LATE, decode_ids};
-use crate::format::{FrameHeader, MAX_OUTCOME};
 use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, RunRef, RunStatus, Seq};
 
 /// The length of an EVICT frame with receipts, roughly.
@@ -150,8 +150,6 @@ impl NewStore<'_> {
     fn begin(&mut self, (agent, run): &Name, found: &Run) -> Result<RunWriter> {
         let payload = found.start.map(|frame| self.located.payload(&frame)).transpose()?.flatten();
         let body = payload.as_deref().and_then(|payload| Some(decode_ids(payload).ok()?.2));
-        let most = self.log.log().extent_size.max_metadata() as usize;
-        let body = body.filter(|body| body.len() <= most);
         if body.is_none() && (found.start.is_some() || !found.is_created) {
             let (agent, run) = (agent.clone(), run.clone());
             self.report.missing.push(Missing::Metadata { agent, run });
@@ -171,10 +169,7 @@ impl NewStore<'_> {
         let outcome = Outcome::new(status.unwrap_or(RunStatus::Interrupted));
         let outcome = outcome.durability(Durability::Process).at(frame.at);
         let payload = self.located.payload(frame)?;
-        let body = payload.as_deref().and_then(<[u8]>::split_first);
-        if let Some((content, bytes)) =
-            body.filter(|(_, bytes)| bytes.len() <= MAX_OUTCOME as usize)
-        {
+        if let Some((content, bytes)) = payload.as_deref().and_then(<[u8]>::split_first) {
             let content = ContentType::from_code(*content);
             return Ok(Some(outcome.bytes(bytes).content_type(content)));
         }
