@@ -45,3 +45,20 @@ fn segments_that_wait_for_a_quarantined_one_end_in_an_error_and_not_in_unbounded
     assert!(log.log().state.lock().catalog.index().is_some());
     assert_eq!(log.trace("run-0").unwrap().flatten().count(), 2);
 }
+
+#[test]
+fn on_a_full_disk_an_index_that_covers_a_quarantined_segment_does_not_give_way() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let log = options.clone().create_storage(storage.clone()).unwrap();
+    (0..20).for_each(|run| fill(&log, &format!("run-{run}")));
+    log.checkpoint().unwrap();
+    let first = log.log().state.lock().catalog.segments()[0].clone();
+    log.close().unwrap();
+    lose(&storage, &first);
+    let log = options.open_storage(storage).unwrap();
+    log.checkpoint().unwrap();
+    assert!(!log.engine().checkpoints.make_way().unwrap());
+    assert!(log.log().state.lock().catalog.index().is_some());
+    assert!(log.run("run-0").is_ok());
+}
