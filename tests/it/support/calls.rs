@@ -86,7 +86,7 @@ impl World {
         let said = self.said(&mut begin);
         self.note(run, Change::Start { metadata: metadata.clone(), implicit: false }, begin);
         let metadata = Metadata::new(&metadata).durability(level);
-        let metadata = said.map_or(metadata.clone(), |at| metadata.at(at));
+        let metadata = said.map_or(metadata, |at| metadata.at(at));
         let started = self.log().start_run(&agent, &name, metadata);
         let Some(writer) = self.succeeded(started) else { return };
         self.acknowledge(durable);
@@ -151,7 +151,7 @@ impl World {
     ) {
         let level = if durable { Durability::Disk } else { Durability::Process };
         let record = rec.to_append().durability(level);
-        let record = said.map_or(record.clone(), |at| record.at(at));
+        let record = said.map_or(record, |at| record.at(at));
         self.note(run, Change::Records { count: 1 }, begin);
         let (agent, name) = self.name(run);
         let appended = match self.writers.get(&run) {
