@@ -110,7 +110,7 @@ impl Patient<'_> {
         }
         if let Some(torn) = found.torn.filter(|_| !has_writer) {
             let message =
-                format!("a crash cut the log off at {torn}; what is behind was never durable");
+                format!("a crash tore the log at {torn}: the bytes after it do not count");
             report.add((Area::Store, "torn"), Severity::Note, message);
         }
     }

@@ -14,7 +14,12 @@ const PAGE: usize = 4096;
 
 /// The two superblocks of a file.
 pub(crate) fn slots(image: &[u8]) -> [Result<Superblock, runlog::Damage>; 2] {
-    [PAGE, 2 * PAGE].map(|at| Superblock::decode(&image[at..at + PAGE]))
+    [0, 1].map(|slot| {
+        let at = PAGE * (1 + slot);
+        let block = Superblock::decode(&image[at..at + PAGE])?;
+        let is_here = block.epoch.0 % 2 == slot as u64;
+        if is_here { Ok(block) } else { Err(runlog::Damage::Misplaced) }
+    })
 }
 
 /// The superblock that was written last.
