@@ -193,13 +193,3 @@ pub fn check_zeros(bytes: &[u8]) -> Decoded<()> {
 pub fn check_crc(stored: u32, found: u32) -> Decoded<()> {
     if stored == found { Ok(()) } else { Err(Damage::Checksum { expected: stored, found }) }
 }
-
-/// For each bit of the first `len` bytes: the bytes with this bit flipped, and the bit.
-#[cfg(test)]
-pub(super) fn flips(bytes: &[u8], len: usize) -> impl Iterator<Item = (usize, Vec<u8>)> {
-    (0..len * 8).map(|bit| {
-        let mut flipped = bytes.to_vec();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        (bit, flipped)
-    })
-}

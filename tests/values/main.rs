@@ -7,14 +7,15 @@ mod api_text;
 mod damaged;
 mod serialized;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    AgentId, Allow, ContentType, Cursor, Durability, Error, Expected, IdKind, Metadata, NewRecord,
-    Options, Outcome, Protection, Retention, Rule, RunId, RunNo, RunRef, RunStatus, Seq, Timestamp,
-    Version,
+    AgentId, Allow, ContentType, Cursor, Durability, Error, Expected, IdKind, IoAction, Metadata,
+    NewRecord, Options, Outcome, Protection, Retention, Rule, RunId, RunNo, RunRef, RunStatus, Seq,
+    Timestamp, Version,
 };
 
 #[test]
@@ -223,4 +224,22 @@ fn errors_say_what_they_are_without_being_taken_apart() {
         assert_eq!(said, [expected], "{error}");
     }
     assert!(Error::Poisoned.is_poisoned() && !Error::Closed.is_poisoned());
+}
+
+#[test]
+fn errors_of_files_say_what_they_are() {
+    let path = || std::path::PathBuf::from("path");
+    let io = |kind: ErrorKind| Error::Io { action: IoAction::Open, source: Arc::new(kind.into()) };
+    assert!(Error::AlreadyExists { path: path() }.is_already_exists());
+    assert!(Error::NotRegularFile { path: path() }.is_not_a_store());
+    assert!(Error::Locked { path: path(), live_views: 1 }.is_busy());
+    assert!(Error::Replaced { path: path() }.is_overtaken());
+    assert!(Error::NetworkFileSystem { name: "NFS" }.is_unsupported());
+    assert!(Error::Exhausted { what: "segments" }.is_exhausted());
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+        assert!(io(kind).is_io() && io(kind).is_permission_denied());
+    }
+    assert!(!io(ErrorKind::Interrupted).is_permission_denied());
+    let full = Error::DiskFull { action: IoAction::Open };
+    assert!(!full.is_io() && full.io_kind() == Some(ErrorKind::StorageFull));
 }

@@ -1,8 +1,6 @@
 //! Holds: a held run cannot be deleted until it is released.
 
 use crate::engine::api::run_log::RunLog;
-use crate::engine::read::Reader;
-use crate::engine::values::pages::HeldRun;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -33,14 +31,5 @@ impl RunLog {
     pub fn release<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<bool> {
         let released = self.engine().retainer.hold(run.into(), None);
         self.log().told(released, Durability::Disk)
-    }
-
-    /// All held runs, sorted by agent and run. It reads the rows of these runs only; a store
-    /// without an index reads the row of every run.
-    ///
-    /// # Errors
-    /// [`Error::Closed`], [`Error::Corrupt`].
-    pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        self.ask(Reader::held_runs)
     }
 }

@@ -8,11 +8,11 @@ use crate::engine::api::run_log::RunLog;
 use crate::engine::background::WeakOpen;
 use crate::engine::open;
 use crate::engine::open::create::write_store;
-use crate::engine::setup::host;
+use crate::engine::setup::host::owner_page;
 use crate::engine::setup::options::Options;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Creation, FileStorage, OpenedFile, Storage};
-use crate::error::{Error, Owner, Result};
+use crate::error::{Error, Result};
 use crate::format::map::owner;
 use crate::format::{OWNER_AT, PAGE_LEN};
 
@@ -115,9 +115,7 @@ impl Options {
     pub(crate) fn start(&self, storage: Arc<dyn Storage>, path: Option<&Path>) -> Result<RunLog> {
         let disk = Disk::new(storage);
         let engine = open::open(disk, self.clone(), path.map(Path::to_owned))?;
-        let (pid, since) = (std::process::id(), engine.log.setup.now());
-        let page = owner::encode(&Owner { pid, host: host::host_name(), since });
-        engine.log.disk.write(OWNER_AT, &page)?;
+        engine.log.disk.write(OWNER_AT, &owner_page(engine.log.setup.now()))?;
         RunLog::start(engine)
     }
 }

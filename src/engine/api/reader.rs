@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::engine::api::documents::Documents;
 use crate::engine::api::run_log::RunLog;
-use crate::engine::api::runs::Runs;
 use crate::engine::api::stats::{Stats, stats_of};
 use crate::engine::read::Reader as Answers;
 use crate::engine::read::receipts::Receipt;
@@ -19,16 +18,13 @@ use crate::engine::setup::environment::Environment;
 use crate::engine::setup::options::Options;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{FileStorage, Storage};
-use crate::engine::values::pages::{HeldRun, RunPage};
-use crate::engine::values::query::RunQuery;
 use crate::engine::values::report::RecoveryReport;
-use crate::engine::values::summary::RunSummary;
+use crate::engine::values::setters;
 use crate::engine::values::usage::Usage;
-use crate::engine::values::{RunMetadata, RunOutcome, setters};
 use crate::engine::verify::VerifyReport;
 use crate::error::{Owner, Result};
 use crate::gc::Retention;
-use crate::types::{AgentId, RunRef};
+use crate::types::RunRef;
 
 /// How a store is opened to be read: a builder.
 ///
@@ -288,50 +284,6 @@ impl Reader {
         let trace = self.replica.ask(|answers| answers.trace(run))?;
         let lost_end = self.replica.lost_end();
         Ok(trace.moving(Arc::<Replica>::clone(&self.replica), view).ending_at(lost_end))
-    }
-
-    /// The agent of a run; see [`RunLog::agent_of`].
-    pub fn agent_of(&self, run: &str) -> Result<AgentId> {
-        self.ask(|answers| answers.agent_of(run))
-    }
-
-    /// What is known of a run; see [`RunLog::run`].
-    pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
-        let run = run.into();
-        self.ask(|answers| answers.summary(run))
-    }
-
-    /// The metadata of a run; see [`RunLog::metadata`].
-    pub fn metadata<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunMetadata>> {
-        let run = run.into();
-        self.ask(|answers| answers.metadata(run))
-    }
-
-    /// How a run ended; see [`RunLog::outcome`].
-    pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunOutcome>> {
-        let run = run.into();
-        self.ask(|answers| answers.outcome(run))
-    }
-
-    /// A page of runs; see [`RunLog::list_runs`].
-    pub fn list_runs(&self, query: &RunQuery) -> Result<RunPage> {
-        let list = query.list()?;
-        self.ask(|answers| answers.page(&list, query.page_limit()))
-    }
-
-    /// All runs that match a query; see [`RunLog::runs`].
-    pub fn runs(&self, query: &RunQuery) -> Runs<Self> {
-        Runs::new(self.clone(), query.clone())
-    }
-
-    /// Agents that have runs; see [`RunLog::agents`].
-    pub fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>> {
-        self.ask(|answers| answers.agents_page(after, limit))
-    }
-
-    /// The runs that are held; see [`RunLog::held_runs`].
-    pub fn held_runs(&self) -> Result<Vec<HeldRun>> {
-        self.ask(Answers::held_runs)
     }
 
     /// Receipts of deleted runs, the latest first: all that the file has. The writer drops old

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::engine::api::run_writer::RunWriter;
-use crate::engine::api::runs::Runs;
 use crate::engine::api::stats::Stats;
 use crate::engine::background::{Open, Threads};
 use crate::engine::compact::Compacted;
@@ -16,16 +15,14 @@ use crate::engine::retain::{Collected, GcPlan};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::environment::{Environment, Steps};
 use crate::engine::setup::health::Health;
-use crate::engine::values::pages::{Adopted, Deleted, Erased, RunPage};
-use crate::engine::values::query::RunQuery;
+use crate::engine::values::Metadata;
+use crate::engine::values::pages::{Adopted, Deleted, Erased};
 use crate::engine::values::report::{Closed, RecoveryReport};
-use crate::engine::values::summary::RunSummary;
-use crate::engine::values::{Metadata, RunMetadata, RunOutcome};
 use crate::engine::verify::VerifyReport;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::gc::{Retention, Rule};
-use crate::types::{AgentId, Durability, RunRef, Timestamp};
+use crate::types::{Durability, RunRef, Timestamp};
 
 /// An open store. Clones are cheap and share the store. Dropping the last one closes it, like
 /// [`RunLog::close`]; only the observer learns whether that worked, by the end of
@@ -140,72 +137,6 @@ impl RunLog {
     /// [`Error::RunNotFound`], [`Error::Ambiguous`].
     pub fn trace<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Trace> {
         self.ask(|reader| reader.trace(run.into()))
-    }
-
-    /// The agent that has this run.
-    ///
-    /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`].
-    pub fn agent_of(&self, run: &str) -> Result<AgentId> {
-        self.ask(|reader| reader.agent_of(run))
-    }
-
-    /// The summary of a run.
-    ///
-    /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`].
-    pub fn run<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<RunSummary> {
-        self.ask(|reader| reader.summary(run.into()))
-    }
-
-    /// The metadata of a run's start; `None` if the run has no start.
-    ///
-    /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
-    pub fn metadata<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunMetadata>> {
-        self.ask(|reader| reader.metadata(run.into()))
-    }
-
-    /// How a run ended; `None` while it is in progress.
-    ///
-    /// # Errors
-    /// [`Error::RunNotFound`], [`Error::Ambiguous`], [`Error::Corrupt`].
-    pub fn outcome<'r>(&self, run: impl Into<RunRef<'r>>) -> Result<Option<RunOutcome>> {
-        self.ask(|reader| reader.outcome(run.into()))
-    }
-
-    /// A page of the runs that match a query.
-    ///
-    /// A page shows one moment. Give [`RunPage::next`] to [`RunQuery::after`] to get the next page.
-    /// It stays valid whatever happens in between: the next page neither repeats nor skips a run
-    /// that existed, and matched the query, all the time.
-    ///
-    /// The index finds the runs of an agent, the runs between two times, and runs in progress while
-    /// they are few. For other statuses and for holds, the call reads the row of each run in the
-    /// range.
-    ///
-    /// # Errors
-    /// [`Error::InvalidId`] for the agent; [`Error::Corrupt`].
-    pub fn list_runs(&self, query: &RunQuery) -> Result<RunPage> {
-        let list = query.list()?;
-        self.ask(|reader| reader.page(&list, query.page_limit()))
-    }
-
-    /// All runs that match a query, one after the other. The iterator asks for one page at a time,
-    /// and each page shows a moment of its own; see [`RunLog::list_runs`].
-    ///
-    /// # Errors
-    /// Each item may be an error of [`RunLog::list_runs`], which is then the last item.
-    pub fn runs(&self, query: &RunQuery) -> Runs<Self> {
-        Runs::new(self.clone(), query.clone())
-    }
-
-    /// At most `limit` agents that have runs, sorted by id, after `after`.
-    ///
-    /// # Errors
-    /// [`Error::Closed`].
-    pub fn agents(&self, after: Option<&AgentId>, limit: usize) -> Result<Vec<AgentId>> {
-        self.ask(|reader| reader.agents_page(after, limit))
     }
 
     /// Ends, as [`Interrupted`](crate::RunStatus), all runs in progress that were neither started

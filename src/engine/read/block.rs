@@ -340,19 +340,4 @@ mod tests {
         }
         assert!(log.verify().unwrap().is_clean());
     }
-
-    #[test]
-    fn records_that_are_kept_share_one_buffer_and_the_next_block_has_another() {
-        let log = options().open_storage(compressed()).unwrap();
-        let kept: Vec<_> = log.trace("run-2").unwrap().map(Result::unwrap).collect();
-        let again: Vec<_> = log.trace("run-2").unwrap().map(Result::unwrap).collect();
-        for (one, two) in kept.iter().zip(&again) {
-            assert_eq!(one.payload(), two.payload());
-        }
-        // Adjacent, without a copy of each.
-        let place = |at: usize| kept[at].payload().as_ptr() as usize;
-        assert_eq!(place(1) - place(0), 500);
-        assert_eq!(place(10) - place(9), 500);
-        assert!(!kept[0].clone().into_payload().is_view());
-    }
 }

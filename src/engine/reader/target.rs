@@ -6,18 +6,17 @@ use std::sync::Arc;
 use crate::engine::open::front_matter::{Base, read_base};
 use crate::engine::open::{check_length, segments};
 use crate::engine::reader::Replica;
-use crate::engine::setup::host;
+use crate::engine::setup::host::owner_page;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::storage::Storage;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
-use crate::error::{Corruption, Error, Owner, Place, Result};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::format::map::header::StaticHeader;
 use crate::format::map::manifest::{
     Area, AreaHeader, Change, Extents, RecordKey, SealedAt, Use, encode_batch,
 };
-use crate::format::map::owner;
 use crate::format::map::superblock::{FLAG_COPY, ManifestAt, Superblock};
 use crate::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, PAGE_LEN};
 use crate::types::{Epoch, ExtentNo, LogPosition};
@@ -64,7 +63,7 @@ impl Target {
             front.extend(superblock.encode());
         }
         front.resize(usize::try_from(OWNER_AT).unwrap_or(0), 0);
-        front.extend(owner_page(source)?);
+        front.extend(owner_page(created));
         front.resize(usize::try_from(MANIFEST_AT).unwrap_or(0), 0);
         let area = AreaHeader { uuid, generation, area_len: MANIFEST_AREA_LEN, snapshot: 1 };
         front.extend(area.encode());
@@ -155,15 +154,4 @@ fn as_copy(error: Error) -> Error {
         Error::Damaged(damage) => Error::CopyDamaged { damage },
         error => error,
     }
-}
-
-/// The page of the owner: that of the store, or, since a power loss may have torn that, one that
-/// names this process.
-fn owner_page(source: &Replica) -> Result<Vec<u8>> {
-    let page = source.disk.read_padded(OWNER_AT, PAGE_LEN)?;
-    if owner::decode(&page).is_ok() {
-        return Ok(page);
-    }
-    let (pid, since) = (std::process::id(), source.answers.setup.now());
-    Ok(owner::encode(&Owner { pid, host: host::host_name(), since }))
 }

@@ -250,7 +250,6 @@ fn is_consequence(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::IoAction;
 
     #[test]
     fn a_smaller_amount_that_is_given_does_not_end_a_shortage_of_larger_ones() {
@@ -266,15 +265,5 @@ mod tests {
         assert_eq!(monitor.health().disk_full_since, since, "since the first refusal");
         monitor.asked_for_space(4096, true);
         assert_eq!(monitor.health().disk_full_since, None);
-    }
-
-    #[test]
-    fn the_first_reason_for_poison_is_kept() {
-        let monitor = Monitor::new(&Options::new());
-        for text in ["first", "second"] {
-            monitor.poisons(&Error::io(IoAction::Sync, std::io::Error::other(text)));
-        }
-        let poison = monitor.health().poisoned.unwrap();
-        assert_eq!(poison.why, "cannot sync the store: first");
     }
 }

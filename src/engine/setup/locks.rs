@@ -226,16 +226,6 @@ mod tests {
     use crate::engine::storage::MemoryStorage;
 
     #[test]
-    fn locks_are_taken_in_the_order_of_their_ranks() {
-        let (state, allocator) = (Ranked::new(Rank::State, 1), Ranked::new(Rank::Allocator, 2));
-        let held = state.lock();
-        assert_eq!(*held + *allocator.lock(), 3);
-        drop(held);
-        assert_eq!(*allocator.lock(), 2);
-        assert_eq!(*state.lock(), 1);
-    }
-
-    #[test]
     fn a_panic_under_a_lock_poisons_its_store() {
         let disk = Disk::new(Arc::new(MemoryStorage::new()));
         let state = Ranked::of(&disk, Rank::State, ());

@@ -235,38 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_creation_is_whole_locked_private_and_alone() {
-        for unnamed in WAYS {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("store");
-            let creation = Creation::begin_with(&path, unnamed).unwrap();
-            creation.storage().write_at(0, b"whole").unwrap();
-            assert!(!path.exists());
-            let storage = creation.finish().unwrap();
-            assert_eq!(fs::read(&path).unwrap(), b"whole");
-            assert_eq!(entries(dir.path()), ["store"]);
-            let found = fs::metadata(&path).unwrap();
-            assert_eq!(found.mode() & 0o7777, 0o600);
-            assert_eq!(found.nlink(), 1);
-            assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Busy(_))));
-            drop(storage);
-            assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Locked(_))));
-        }
-    }
-
-    #[test]
-    fn a_dropped_creation_leaves_nothing() {
-        for unnamed in WAYS {
-            let dir = tempfile::tempdir().unwrap();
-            let creation = Creation::begin_with(&dir.path().join("store"), unnamed).unwrap();
-            creation.storage().write_at(0, &[1; 5_000]).unwrap();
-            drop(creation);
-            assert!(entries(dir.path()).is_empty());
-        }
-    }
-
-    #[test]
-    fn the_slower_of_two_creators_changes_nothing() {
+    fn of_two_creators_one_makes_a_file_that_is_whole_locked_private_and_alone() {
         for unnamed in WAYS {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("store");
@@ -274,11 +243,16 @@ mod tests {
             let fast = Creation::begin_with(&path, unnamed).unwrap();
             slow.storage().write_at(0, b"slow").unwrap();
             fast.storage().write_at(0, b"fast").unwrap();
+            assert!(!path.exists());
             let winner = fast.finish().unwrap();
             assert!(matches!(slow.finish(), Err(Error::AlreadyExists { .. })));
             assert_eq!(fs::read(&path).unwrap(), b"fast");
             assert_eq!(entries(dir.path()), ["store"]);
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.mode() & 0o7777, found.nlink()), (0o600, 1));
+            assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Busy(_))));
             drop(winner);
+            assert!(matches!(FileStorage::open_locked(&path), Ok(OpenedFile::Locked(_))));
             assert!(matches!(Creation::begin(&path), Err(Error::AlreadyExists { .. })));
         }
     }

@@ -424,15 +424,4 @@ mod tests {
             assert!(matches!(disk.check(), Err(Error::Closed)));
         }
     }
-
-    #[test]
-    fn a_closed_store_allocates_cuts_off_and_punches_nothing() {
-        let disk = Disk::new(Arc::new(Overtaken::default()));
-        disk.punch(0, 1).unwrap();
-        disk.close();
-        assert!(matches!(disk.punch(0, 1), Err(Error::Closed)));
-        assert!(matches!(disk.set_len(0), Err(Error::Closed)));
-        assert!(matches!(disk.allocate(0, 1), Err(Error::Closed)));
-        assert!(matches!(disk.write_unguarded(0, &[1]), Err(Error::Closed)));
-    }
 }

@@ -59,7 +59,7 @@ impl FileStorage {
     /// [`Error::NotFound`], [`Error::NotRegularFile`], or [`Error::Io`].
     pub(crate) fn open_locked(path: &Path) -> Result<OpenedFile> {
         for _ in 0..OPEN_ATTEMPTS {
-            let (file, len) = open_regular(path)?;
+            let (file, len) = open_regular(path, open_to_write)?;
             if let Some(opened) = Self::lock(path, file, len)? {
                 return Ok(opened);
             }
@@ -74,22 +74,12 @@ impl FileStorage {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotRegularFile`], or [`Error::Io`].
     pub(crate) fn open_to_read(path: &Path) -> Result<Self> {
-        let found = fs::symlink_metadata(path).map_err(|source| refusal(path, source))?;
-        if !found.is_file() {
-            return Err(Error::NotRegularFile { path: path.to_path_buf() });
-        }
-        let open = |flags: OFlags| {
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | flags;
-            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
-        };
+        let open = |flags| open_options(flags).open(path);
         // Only the owner may leave that time alone.
-        let file = open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()));
-        let file = file.map_err(|source| refusal(path, source))?;
-        let opened = file.metadata().map_err(|source| Error::io(IoAction::Open, source))?;
-        if !opened.is_file() {
-            return Err(Error::NotRegularFile { path: path.to_path_buf() });
-        }
-        Ok(Self::new(file, opened.len(), None))
+        let opened =
+            open_regular(path, |_| open(OFlags::NOATIME).or_else(|_| open(OFlags::empty())));
+        let (file, len) = opened?;
+        Ok(Self::new(file, len, None))
     }
 
     /// The name of the network file system that the file is on, if it is on one.
@@ -319,14 +309,14 @@ fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the regular file at `path` for reading and writing, and returns its length.
-fn open_regular(path: &Path) -> Result<(File, u64)> {
+/// Opens the regular file at `path`, and returns its length.
+fn open_regular(path: &Path, open: impl FnOnce(&Path) -> io::Result<File>) -> Result<(File, u64)> {
     // Checked before it is opened, since opening a device can have side effects.
     let found = fs::symlink_metadata(path).map_err(|source| refusal(path, source))?;
     if !found.is_file() {
         return Err(Error::NotRegularFile { path: path.to_path_buf() });
     }
-    let file = open_options().open(path).map_err(|source| refusal(path, source))?;
+    let file = open(path).map_err(|source| refusal(path, source))?;
     let opened = file.metadata().map_err(|source| Error::io(IoAction::Open, source))?;
     if !opened.is_file() {
         return Err(Error::NotRegularFile { path: path.to_path_buf() });
@@ -345,12 +335,15 @@ fn refusal(path: &Path, source: io::Error) -> Error {
     }
 }
 
+fn open_to_write(path: &Path) -> io::Result<File> {
+    open_options(OFlags::empty()).write(true).open(path)
+}
+
 /// The options to open an existing store: no following of links, no blocking on a FIFO.
-fn open_options() -> OpenOptions {
+fn open_options(flags: OFlags) -> OpenOptions {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | flags;
     let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    options.custom_flags(flags.bits().cast_signed());
+    options.read(true).custom_flags(flags.bits().cast_signed());
     options
 }
 

@@ -138,16 +138,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_is_there_once() {
-        let mut numbers: Vec<i128> = KINDS.iter().map(|(number, ..)| *number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), KINDS.len());
-        assert_eq!(FileSystem::numbered(0x6969).name(), Some("NFS"));
-        assert_eq!(FileSystem::numbered(1).name(), None);
-    }
-
-    #[test]
     fn network_file_systems_are_told_from_others() {
         for number in [0x6969, 0xFF53_4D42, 0xFE53_4D42, 0x00C3_6400] {
             assert!(FileSystem::numbered(number).network().is_some(), "{number:x}");

@@ -145,13 +145,6 @@ impl Outcome {
         Self::new(RunStatus::Interrupted)
     }
 
-    /// Adds bytes. They have no content type unless [`Outcome::content_type`] sets one.
-    #[must_use]
-    pub fn bytes(mut self, payload: &[u8]) -> Self {
-        self.payload = payload.to_vec();
-        self
-    }
-
     /// Adds one JSON value that the caller has already serialised.
     #[must_use]
     pub fn json(self, payload: &[u8]) -> Self {
@@ -159,6 +152,8 @@ impl Outcome {
     }
 
     setters! {
+        /// Adds bytes. They have no content type unless [`Outcome::content_type`] sets one.
+        bytes(payload: &[u8]) => payload = payload.to_vec();
         /// The content type of the bytes.
         content_type(content: ContentType) => content = content;
         /// Which failure the end must survive before the call returns.

@@ -1,6 +1,7 @@
 //! Which runs a list contains.
 
 use crate::engine::values::pages::Cursor;
+use crate::engine::values::setters;
 use crate::error::Result;
 use crate::index::{Order, RunList, Statuses};
 use crate::types::{AgentId, RunStatus, Timestamp};
@@ -72,11 +73,21 @@ impl RunQuery {
         }
     }
 
-    /// Only the runs of this agent. An unknown agent has no runs.
-    #[must_use]
-    pub fn agent(mut self, agent: &str) -> Self {
-        self.agent = Some(agent.to_owned());
-        self
+    setters! {
+        /// Only the runs of this agent. An unknown agent has no runs.
+        agent(agent: &str) => agent = Some(agent.to_owned());
+        /// Only held runs, or only runs that are not held.
+        held(held: bool) => held = Some(held);
+        /// Only runs at or after this time.
+        since(at: Timestamp) => since = Some(at);
+        /// Only runs before this time, not at this time.
+        until(at: Timestamp) => until = Some(at);
+        /// At most this many runs, in the page or from the iterator in total. Without a limit a
+        /// page has up to 100 runs, and the iterator returns all.
+        limit(limit: usize) => limit = Some(limit);
+        /// Only the runs after this place, in the order of the query. `None` stands for the
+        /// beginning.
+        after(after: impl Into<Option<Cursor>>) => after = after.into();
     }
 
     /// Only the runs of this status. Several calls allow several statuses.
@@ -94,46 +105,10 @@ impl RunQuery {
         self
     }
 
-    /// Only held runs, or only runs that are not held.
-    #[must_use]
-    pub fn held(mut self, held: bool) -> Self {
-        self.held = Some(held);
-        self
-    }
-
-    /// Only runs at or after this time.
-    #[must_use]
-    pub fn since(mut self, at: Timestamp) -> Self {
-        self.since = Some(at);
-        self
-    }
-
-    /// Only runs before this time, not at this time.
-    #[must_use]
-    pub fn until(mut self, at: Timestamp) -> Self {
-        self.until = Some(at);
-        self
-    }
-
     /// Lists the oldest runs first.
     #[must_use]
     pub fn oldest_first(mut self) -> Self {
         self.order = Order::Ascending;
-        self
-    }
-
-    /// At most this many runs, in the page or from the iterator in total. Without a limit a page
-    /// has up to 100 runs, and the iterator returns all.
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = Some(limit);
-        self
-    }
-
-    /// Only the runs after this place, in the order of the query. `None` stands for the beginning.
-    #[must_use]
-    pub fn after(mut self, after: impl Into<Option<Cursor>>) -> Self {
-        self.after = after.into();
         self
     }
 

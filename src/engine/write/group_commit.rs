@@ -236,33 +236,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_wakes_whom_it_covers_and_hands_over_to_who_waits_longest() {
-        let queue = CommitQueue::default();
-        queue.begin(position(0));
-        std::thread::scope(|scope| {
-            assert_eq!(queue.join(position(8)), Told::Lead);
-            let wait = |offset| {
-                let queue = &queue;
-                scope.spawn(move || queue.join(position(offset)))
-            };
-            let covered = wait(8);
-            await_sleepers(&queue, 1);
-            let longest = wait(24);
-            await_sleepers(&queue, 2);
-            let later = wait(16);
-            await_sleepers(&queue, 3);
-            queue.settle(Some(position(8)), true);
-            assert_eq!(covered.join().unwrap(), Told::Look);
-            assert_eq!(longest.join().unwrap(), Told::Lead);
-            assert!(!later.is_finished());
-            assert!(queue.state.lock().in_flight, "the next one leads already");
-            queue.settle(Some(position(24)), true);
-            assert_eq!(later.join().unwrap(), Told::Look);
-            assert!(!queue.state.lock().in_flight);
-        });
-    }
-
-    #[test]
     fn a_sync_by_the_way_covers_and_leaves_the_lead_where_it_is() {
         let queue = CommitQueue::default();
         queue.begin(position(0));
@@ -278,22 +251,6 @@ mod tests {
             queue.settle(None, true);
             assert_eq!(later.join().unwrap(), Told::Look, "it is told that the sync has failed");
             assert_eq!(queue.join(position(16)), Told::Lead);
-        });
-    }
-
-    #[test]
-    fn poison_tells_all_who_sleep_and_leaves_the_lead_where_it_is() {
-        let queue = CommitQueue::default();
-        queue.begin(position(0));
-        std::thread::scope(|scope| {
-            assert_eq!(queue.join(position(8)), Told::Lead);
-            let one = scope.spawn(|| queue.join(position(8)));
-            let two = scope.spawn(|| queue.join(position(16)));
-            await_sleepers(&queue, 2);
-            queue.fail();
-            assert_eq!(one.join().unwrap(), Told::Look);
-            assert_eq!(two.join().unwrap(), Told::Look);
-            assert!(queue.state.lock().in_flight, "the sync is still under way");
         });
     }
 

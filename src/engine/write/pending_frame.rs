@@ -77,28 +77,3 @@ impl<'a> PendingFrame<'a> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::SegmentKey;
-    use crate::types::SegmentId;
-
-    #[test]
-    fn a_frame_in_two_parts_has_the_bytes_of_one_in_one() {
-        let check = FrameCheck::new(SegmentKey { id: SegmentId(3), salt: 7 });
-        for name in [0, 1, 7, 8, 9, MAX_KIND_LEN] {
-            for body in [0, 1, 6, 7, 8, 9, 300] {
-                let (name, body) = (vec![b'k'; name], vec![b'p'; body]);
-                let header = FrameHeader::new(FrameKind::Record, RunNo(5), Timestamp(9));
-                let frame = PendingFrame::new(header, &name, &body);
-                let (mut one, mut head) = (Vec::new(), [0; HEAD]);
-                frame.encode(&check, &mut one);
-                let (first, rest) = frame.in_two(&check, &mut head);
-                let mut two = [first, rest].concat();
-                two.resize(two.len().next_multiple_of(FRAME_ALIGN), 0);
-                assert!(first.len() % FRAME_ALIGN == 0 && one == two, "{frame:?}");
-            }
-        }
-    }
-}

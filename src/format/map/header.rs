@@ -113,30 +113,3 @@ pub enum HeaderFault {
     /// It is a runlog header, but damaged.
     Damaged(Damage),
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::codec::flips;
-
-    fn sample() -> StaticHeader {
-        StaticHeader::new([7; 16], ExtentSize::DEFAULT, Timestamp(42))
-    }
-
-    #[test]
-    fn what_was_encoded_is_decoded_and_each_flipped_bit_of_the_checked_part_is_found() {
-        let page = sample().encode();
-        assert_eq!(StaticHeader::decode(&page), Ok(sample()));
-        for (bit, flipped) in flips(&page, CHECKED_LEN + 4) {
-            assert!(StaticHeader::decode(&flipped).is_err(), "bit {bit}");
-        }
-    }
-
-    #[test]
-    fn a_newer_version_is_told_from_damage() {
-        let mut newer = sample();
-        newer.min_reader = 2;
-        let fault = StaticHeader::decode(&newer.encode());
-        assert_eq!(fault, Err(HeaderFault::Newer { min_reader: 2 }));
-    }
-}

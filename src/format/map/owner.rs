@@ -34,27 +34,3 @@ pub fn decode(page: &[u8]) -> Decoded<Owner> {
     at_most(host_len, MAX_HOST_LEN as u64)?;
     Ok(Owner { pid, host: reader.text(host_len.into())?.to_owned(), since })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Damage;
-
-    #[test]
-    fn what_was_encoded_is_decoded_and_a_long_host_is_cut() {
-        let mut owner = Owner { pid: 7, host: "box".into(), since: Timestamp(5) };
-        assert_eq!(decode(&encode(&owner)), Ok(owner.clone()));
-        owner.host = "\u{fc}".repeat(300);
-        let read = decode(&encode(&owner)).unwrap();
-        assert_eq!(read.host, "\u{fc}".repeat(127));
-    }
-
-    #[test]
-    fn a_host_that_is_longer_than_any_that_is_written_is_refused() {
-        let mut page = encode(&Owner { pid: 7, host: "box".into(), since: Timestamp(5) });
-        page[12..14].copy_from_slice(&256_u16.to_le_bytes());
-        let crc = crc32fast::hash(&page[..CHECKED_LEN]);
-        page[CHECKED_LEN..CHECKED_LEN + 4].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode(&page), Err(Damage::OutOfRange { found: 256, max: 255 }));
-    }
-}

@@ -107,36 +107,3 @@ impl Superblock {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::codec::flips;
-
-    #[test]
-    fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
-        let block = Superblock {
-            uuid: [3; 16],
-            extent_size: ExtentSize::MIN,
-            epoch: Epoch(9),
-            durable: LogPosition { segment: SegmentId(4), offset: 640 },
-            manifest: ManifestAt { offset: 16384, len: 24576, generation: 5, records: 77 },
-            next_segment: SegmentId(6),
-            next_run_no: RunNo(12),
-            next_lsn: Lsn(900),
-            flags: FLAG_CLEAN,
-            dead: 4000,
-        };
-        let page = block.encode();
-        assert_eq!(page.len(), PAGE_LEN);
-        assert_eq!(Superblock::decode(&page), Ok(block));
-        for (bit, flipped) in flips(&page, CHECKED_LEN + 4) {
-            assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
-        }
-        let newer = Superblock { epoch: Epoch(10), ..block };
-        assert!(newer.is_newer_than(&block) && !block.is_newer_than(&newer));
-        assert!(!block.is_newer_than(&block));
-        let (last, first) = (Superblock { epoch: Epoch(u64::MAX), ..block }, Epoch(0));
-        assert!(Superblock { epoch: first, ..block }.is_newer_than(&last));
-    }
-}

@@ -419,28 +419,3 @@ pub fn offset_in_list(directory: &[u8], start: u32, index: u32) -> Decoded<u32> 
 fn part(at: usize, count: u32, size: usize) -> Decoded<usize> {
     (count as usize).checked_mul(size).and_then(|len| at.checked_add(len)).ok_or(Damage::Truncated)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::DirectoryBuilder;
-
-    #[test]
-    fn evictions_that_are_not_sorted_or_repeat_a_run_are_damage() {
-        let mut builder = DirectoryBuilder::default();
-        for run_no in [3, 5, 9].map(RunNo) {
-            builder.push_eviction(EvictionAt { run_no, offset: 64, with_receipt: true });
-        }
-        let whole = builder.encode(RunNo(10));
-        let at = Directory::new(&whole).unwrap().evictions_at;
-        assert!(Directory::new(&whole).unwrap().check().is_ok());
-        let (one, two) = (at..at + EVICTION_LEN, at + EVICTION_LEN);
-        let mut swapped = whole.clone();
-        swapped[at..two + EVICTION_LEN].rotate_left(EVICTION_LEN);
-        let mut twice = whole.clone();
-        twice.copy_within(one, two);
-        for bytes in [swapped, twice] {
-            assert_eq!(Directory::new(&bytes).unwrap().check(), Err(Damage::Mismatch));
-        }
-    }
-}

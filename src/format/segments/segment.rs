@@ -92,29 +92,3 @@ impl SegmentHeader {
         Ok(Self { uuid, key, purpose, extent_size, next_run_no, next_lsn })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::codec::flips;
-
-    #[test]
-    fn what_was_encoded_is_decoded_and_each_flipped_bit_is_found() {
-        for purpose in [Purpose::Log, Purpose::Output] {
-            let header = SegmentHeader {
-                uuid: [9; 16],
-                key: SegmentKey { id: SegmentId(3), salt: 0x1234_5678_9abc_def0 },
-                purpose,
-                extent_size: ExtentSize::MIN,
-                next_run_no: RunNo(17),
-                next_lsn: Lsn(99),
-            };
-            let bytes = header.encode();
-            assert_eq!(bytes.len(), SEGMENT_HEADER_LEN as usize);
-            assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
-            for (bit, flipped) in flips(&bytes, bytes.len()) {
-                assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
-            }
-        }
-    }
-}

@@ -71,14 +71,3 @@ impl Places {
         found
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_status_has_its_own_places() {
-        let codes = (0..=u8::MAX).filter(|code| RunStatus::from_code(*code).is_some());
-        assert!(codes.map(usize::from).eq(0..STATUSES));
-    }
-}

@@ -129,19 +129,4 @@ mod tests {
         let given = (0..6_400).filter(|number| is_given(&pieces, *number)).count();
         assert!((4..=4 + 6_400 / (LEN / SAVED)).contains(&given), "{given}");
     }
-
-    #[test]
-    fn pieces_that_pay_are_given_again_behind_others_that_did_not() {
-        let pieces = Pieces::new(4 * LEN).expect("pieces");
-        assert!(!(0..100).all(|number| is_given(&pieces, number)));
-        let refused = (100..1_000).filter(|number| {
-            let found = pieces.find((number * LEN) as u64, 7, LEN);
-            let is_refused = found.is_none();
-            if let Some((piece, _)) = found {
-                piece.note_used(LEN);
-            }
-            is_refused
-        });
-        assert!(refused.count() <= LEN / SAVED);
-    }
 }

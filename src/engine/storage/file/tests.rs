@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::engine::storage::mmap_read::WINDOW_LEN;
 
 /// A directory with a locked store of `content` in it.
 fn store(content: &[u8]) -> (tempfile::TempDir, PathBuf, FileStorage) {
@@ -23,26 +22,6 @@ fn locked(path: &Path) -> FileStorage {
 
 fn is_busy(path: &Path) -> bool {
     matches!(FileStorage::open_locked(path).unwrap(), OpenedFile::Busy(_))
-}
-
-#[test]
-fn reads_and_writes_are_positioned_and_grow_the_file() {
-    let (_dir, path, storage) = store(b"0123456789");
-    storage.write_at(2, b"ab").unwrap();
-    storage.write_at(12, b"z").unwrap();
-    storage.write_at(1 << 40, b"").unwrap();
-    storage.sync().unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"01ab456789\0\0z");
-    assert_eq!(storage.len().unwrap(), 13);
-    let mut buf = [0; 4];
-    storage.read_at(1, &mut buf).unwrap();
-    assert_eq!(&buf, b"1ab4");
-    for offset in [10, 13, 1 << 40] {
-        let error = storage.read_at(offset, &mut buf).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-    }
-    assert!(storage.write_at(u64::MAX - 1, b"xy").is_err());
-    assert!(storage.write_at(i64::MAX as u64, b"xy").is_err());
 }
 
 #[test]
@@ -123,47 +102,6 @@ fn views_cross_windows() {
     assert!(storage.map(1 << 42, 10).unwrap().is_none(), "windows are bounded");
 }
 
-#[test]
-fn only_one_handle_gets_the_lock() {
-    let (_dir, path, storage) = store(b"owner");
-    // The refused handle reads but writes nothing, and dropping it does not free the lock.
-    for _ in 0..2 {
-        let OpenedFile::Busy(second) = FileStorage::open_locked(&path).unwrap() else {
-            panic!("two writers");
-        };
-        let mut buf = [0; 5];
-        second.read_at(0, &mut buf).unwrap();
-        assert_eq!(&buf, b"owner");
-        let denied = io::ErrorKind::PermissionDenied;
-        assert_eq!(second.write_at(0, b"x").unwrap_err().kind(), denied);
-        assert_eq!(second.set_len(0).unwrap_err().kind(), denied);
-        assert_eq!(second.allocate(0, 9).unwrap_err().kind(), denied);
-        assert_eq!(second.punch(0, 1).unwrap_err().kind(), denied);
-        assert_eq!(second.sync().unwrap_err().kind(), denied);
-        assert!(second.map(0, 5).unwrap().is_none());
-        drop(second);
-    }
-    assert!(is_busy(&path));
-    // Nor does dropping any other descriptor of the same file in this process.
-    drop(File::open(&path).unwrap());
-    assert!(is_busy(&path));
-    drop(storage);
-    assert!(!is_busy(&path));
-    assert_eq!(fs::read(&path).unwrap(), b"owner");
-}
-
-#[test]
-fn a_view_keeps_the_lock() {
-    let (_dir, path, storage) = store(b"bytes that somebody looks at");
-    let view = storage.map(0, 5).unwrap().unwrap();
-    let part = view.slice(1..3).unwrap();
-    drop((storage, view));
-    assert!(is_busy(&path));
-    assert_eq!(&part[..], b"yt");
-    drop(part);
-    assert!(!is_busy(&path));
-}
-
 /// Goal: dropping the storage releases the lock even if a copy of the descriptor lives on, as in a
 /// child process that is being started.
 #[test]
@@ -184,7 +122,7 @@ fn what_takes_the_place_of_the_file_after_it_was_looked_at_is_refused() {
     let socket = dir.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     for refused in [dir.path(), &link, &socket] {
-        let error = open_options().open(refused).map(|_| ()).unwrap_err();
+        let error = open_to_write(refused).map(|_| ()).unwrap_err();
         assert!(matches!(refusal(refused, error), Error::NotRegularFile { .. }));
     }
 }
@@ -195,7 +133,7 @@ fn what_takes_the_place_of_the_file_after_it_was_looked_at_is_refused() {
 fn the_locked_file_is_the_one_at_the_path() {
     let (dir, path, storage) = store(b"old");
     drop(storage);
-    let open = || open_regular(&path).unwrap();
+    let open = || open_regular(&path, open_to_write).unwrap();
     let ((first, len), (second, _), (third, _)) = (open(), open(), open());
     let held = FileStorage::lock(&path, first, len).unwrap().unwrap();
     assert!(matches!(held, OpenedFile::Locked(_)));
@@ -269,41 +207,6 @@ fn stores_are_read_back_and_stay_within_window_and_file() {
 }
 
 #[test]
-fn a_released_file_stays_locked_and_mapped_until_its_last_view_is_dropped() {
-    const CONTENT: usize = 8192;
-    let (_dir, path, storage) = store(&[7; CONTENT]);
-    storage.set_len(2 * WINDOW_LEN).unwrap();
-    storage.write_at(WINDOW_LEN - 4096, &[8; 8192]).unwrap();
-    let views = |at, len| storage.map(at, len).unwrap();
-    let Some(front) = views(0, CONTENT) else { return };
-    let across = views(WINDOW_LEN - 4096, 8192).unwrap();
-    assert_eq!(storage.release(), 2);
-    let kind = |refused: io::Result<()>| refused.unwrap_err().kind();
-    let closed = io::ErrorKind::NotConnected;
-    assert_eq!(kind(storage.read_at(0, &mut [0])), closed);
-    assert_eq!(kind(storage.write_at(0, &[1])), closed);
-    assert_eq!(kind(storage.sync()), closed);
-    assert_eq!(kind(storage.set_len(0)), closed);
-    assert_eq!(kind(storage.punch(0, 1)), closed);
-    assert_eq!(kind(storage.map(WINDOW_LEN, 1).map(drop)), closed);
-    assert_eq!(kind(storage.map_tail(0, 4096).map(drop)), closed);
-    assert_eq!(storage.release(), 0);
-    let live_views = || match FileStorage::open_locked(&path).unwrap() {
-        OpenedFile::Locked(_) => None,
-        OpenedFile::Busy(busy) => Some(busy.live_views()),
-    };
-    assert_eq!(live_views(), Some(2));
-    assert!(front.iter().all(|byte| *byte == 7));
-    drop(front);
-    assert_eq!(live_views(), Some(1));
-    assert!(across.iter().all(|byte| *byte == 8));
-    drop(across);
-    assert_eq!(live_views(), None);
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    assert!(!maps.contains(path.to_str().unwrap()));
-}
-
-#[test]
 fn a_call_that_has_the_file_gets_it_again_while_another_thread_waits_to_release_it() {
     let (_dir, _path, storage) = store(b"content");
     let (told, got) = std::sync::mpsc::channel();
@@ -363,31 +266,4 @@ fn windows_for_stores_cross_those_of_the_map() {
     storage.read_at(at + 4088, &mut read).unwrap();
     assert_eq!(&read, b"in frontbehind..");
     assert!(storage.map_tail(3, 8).unwrap().is_none(), "words are aligned in the file");
-}
-
-#[test]
-fn what_a_window_lets_go_of_is_there_all_the_same() {
-    let (_dir, _path, storage) = store(&[]);
-    let len = 1 << 20;
-    storage.allocate(0, len).unwrap();
-    storage.write_at(0, &vec![0; 1 << 20]).unwrap();
-    let Some(window) = storage.map_tail(0, 1 << 20).unwrap() else { return };
-    let word = |at: usize| (at as u64).to_le_bytes();
-    for at in (0..1 << 20).step_by(8) {
-        window.store(at, &word(at)).unwrap();
-        if at == 300_000 || at == 900_000 {
-            storage.sync().unwrap();
-        }
-    }
-    let Some(next) = storage.map_tail(0, 1 << 20).unwrap() else { return };
-    storage.sync().unwrap();
-    drop(next);
-    storage.sync().unwrap();
-    window.store(64 << 10, &[9; 8]).unwrap();
-    let mut read = vec![0; 1 << 20];
-    storage.read_at(0, &mut read).unwrap();
-    for at in (0..1 << 20).step_by(8) {
-        let wanted = if at == 64 << 10 { [9; 8] } else { word(at) };
-        assert_eq!(read[at..at + 8], wanted, "{at}");
-    }
 }
