@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::ExtentSize;
 use crate::format::codec::len_u32;
 use crate::format::map::manifest::{Change, SealedAt, Use};
+use crate::format::map::superblock::FLAG_CLEAN;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::gc::choose::outputs;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
@@ -73,6 +74,7 @@ fn secure(log: &Log, state: &LogState, base: &Base, found: &RecoveredLog) -> Res
     allocator.sync()?;
     if lacks_numbers {
         allocator.write_superblock(|block| {
+            block.flags &= !FLAG_CLEAN;
             (block.next_run_no, block.next_lsn) = state.promised;
         })?;
     }

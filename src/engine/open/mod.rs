@@ -179,7 +179,10 @@ pub(crate) fn segments(
 pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
     let header = u32::try_from(FRAME_HEADER_LEN).unwrap_or(u32::MAX);
-    let sealed = known.sealed.iter().filter_map(|one| Some((one, one.sealed()?.seal + header)));
+    let sealed = known
+        .sealed
+        .iter()
+        .filter_map(|one| Some((one, one.sealed()?.seal.saturating_add(header))));
     let open = known.unsealed.get(&base.durable.segment);
     let open = open.map(|one| (one, base.durable.offset.min(base.extent_size.bytes_u32())));
     let is_behind =

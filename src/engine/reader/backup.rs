@@ -97,6 +97,10 @@ impl Target {
         for _ in 0..MOMENTS {
             let wanted = segments(source)?;
             if !self.is_new {
+                // The earlier copy may have what the store has lost.
+                if let Some(damage) = source.lost_end() {
+                    return Err(Error::Damaged(damage));
+                }
                 self.state_less(source, end_of(&wanted))?;
             }
             if self.copy_all(source, &wanted, report)? {

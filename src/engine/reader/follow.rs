@@ -321,9 +321,11 @@ impl Tailing {
         let (segment, mut raw, mut rows) = (&ordered.segment, Vec::new(), Vec::new());
         let (run_no, offset) = (header.run_no, header.position.offset);
         let head = BlockHead::decode(header, payload);
-        let last = head.as_ref().map_or(ordered.last, |(head, _)| head.last_lsn);
+        let own = head.as_ref().map(|(head, _)| Place { lsn: head.last_lsn, item: 1 });
+        // Another frame may have the last order of the segment: its events come first.
+        let place = own.unwrap_or(Place { lsn: ordered.last, item: u32::MAX });
         let Some(room) = self.room.checked_sub(header.extra as usize) else {
-            let (place, what) = (Place { lsn: last, item: 1 }, What::Damaged { seq: None });
+            let what = What::Damaged { seq: None };
             return self.push(segment, place, run_no, offset, what);
         };
         self.room = room;
@@ -335,7 +337,7 @@ impl Tailing {
             // is behind each cursor in front of any of them.
             for rank in 0..header.extra.min(MAX_BLOCK_RECORDS) {
                 let seq = Seq(header.seq.0.saturating_add(u64::from(rank)));
-                let place = Place { lsn: last, item: rank + 1 };
+                let place = Place { item: place.item.saturating_add(rank), ..place };
                 self.push(segment, place, run_no, offset, What::Record { seq, within: true });
             }
             return;

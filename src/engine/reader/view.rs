@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::open::front_matter::{Base, read_base};
 use crate::engine::open::replay::{Recovered, RecoveredLog, recover_log};
-use crate::engine::open::{Known, checking_ahead, first_state, segments};
+use crate::engine::open::{Known, check_length, checking_ahead, first_state, segments};
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
@@ -173,7 +173,11 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let unsealed: Vec<_> = unsealed.collect();
     let log = recover_log(&known.unsealed, floor, &mut report)?;
     // Everything in front of it is whole, and is as it was at some moment.
-    let lost_end = log.refused.clone();
+    let cut_off = match check_length(disk, &base, &known) {
+        Err(Error::Damaged(damage)) => Some(damage),
+        checked => checked.map(|()| None)?,
+    };
+    let lost_end = log.refused.clone().or(cut_off);
     report.damaged.extend(lost_end.clone());
     let floor = log.floor;
     let extents = base.extents.clone();

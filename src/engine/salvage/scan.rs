@@ -1,13 +1,14 @@
 //! One look at each segment: which runs there are, where their frames are, and which runs were
 //! deleted.
 
-use core::cmp::Ordering;
+use core::cmp::{Ordering, Reverse};
 use core::ops::Range;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use crate::engine::salvage::locate::Located;
 use crate::engine::state::fold::CREATES;
-use crate::engine::state::scan::{Item, Lexed, frames_below, lex, payload_of};
+use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
@@ -16,7 +17,7 @@ use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_eviction
 use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
 use crate::format::map::manifest::used_len;
 use crate::format::{Directory, FrameHeader, FrameKind};
-use crate::types::{AgentId, Lsn, RunId, RunNo, Seq, Timestamp};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
 
 /// The place of a frame whose payload checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,13 +102,30 @@ pub(crate) struct Scan {
     lost: Vec<Range<u64>>,
     /// Where the segments are.
     logs: Vec<Range<u64>>,
+    /// Everything in front of it was durable.
+    floor: LogPosition,
+    /// The first loss above the floor. A power cut may have made it, and then recovery would keep
+    /// no frame behind it.
+    first_loss: Option<LogPosition>,
+    /// The evictions above the floor.
+    unsynced: Vec<(LogPosition, Vec<Eviction>)>,
 }
 
-/// Reads all segments.
+/// Reads all segments from the last to the first: later frames state the floor for earlier
+/// segments.
 pub(crate) fn scan(located: &Located) -> Result<Scan> {
-    let mut scan = Scan { lost: located.unread.clone(), ..Scan::default() };
-    for (number, segment) in (0..).zip(&located.segments) {
+    let (lost, floor) = (located.unread.clone(), located.durable);
+    let mut scan = Scan { lost, floor, ..Scan::default() };
+    let mut order: Vec<(u32, &Arc<Segment>)> = (0..).zip(&located.segments).collect();
+    order.sort_by_key(|(_, segment)| Reverse(segment.id()));
+    for (number, segment) in order {
         scan.read_segment(located, number, segment)?;
+    }
+    for (position, evictions) in core::mem::take(&mut scan.unsynced) {
+        match scan.first_loss.is_some_and(|loss| loss < position) {
+            true => scan.lost_evictions = true,
+            false => scan.evict(evictions),
+        }
     }
     for run in scan.runs.values_mut() {
         run.records.sort_unstable();
@@ -131,31 +149,42 @@ impl Scan {
         let items = lex(&bytes, segment.frames());
         let sealed = segment.sealed();
         let is_log = !segment.is_output();
-        let durable = match located.durable.segment.cmp(&segment.id()) {
+        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
+        let seal = items.iter().filter_map(Item::frame).find(is_seal);
+        let end = sealed.map(|sealed| sealed.end);
+        let end = end.or(seal.map(|seal| seal.header.position.offset));
+        let frames = frames_below(&items, end.unwrap_or(u32::MAX));
+        if is_log && located.by_frames {
+            let stated = frames.iter().map(|lexed| lexed.header.durable).max();
+            self.floor = self.floor.max(stated.unwrap_or_default());
+        }
+        let durable = match self.floor.segment.cmp(&segment.id()) {
             _ if sealed.is_some() || !is_log => u32::MAX,
             Ordering::Greater => u32::MAX,
-            Ordering::Equal => located.durable.offset,
+            Ordering::Equal => self.floor.offset,
             Ordering::Less => 0,
         };
-        let is_seal = |lexed: &&Lexed| lexed.header.kind == FrameKind::Seal;
-        let seal =
-            || Some(items.iter().filter_map(Item::frame).find(is_seal)?.header.position.offset);
-        let end = sealed.map(|sealed| sealed.end).or_else(seal);
-        let frames = frames_below(&items, end.unwrap_or(u32::MAX));
         let least = if is_log { durable } else { 0 };
         let end = end.unwrap_or_else(|| len_u32(used_len(&bytes)).max(least));
-        self.note_lost(&items, segment.file_offset(), end.min(len_u32(bytes.len())));
-        // Without a SEAL record, a directory may list frames that a power cut took.
-        let directory = sealed.and_then(|_| segment.directory().ok());
+        self.note_lost(&items, segment, (end.min(len_u32(bytes.len())), durable));
+        // Without a SEAL record, a directory above the floor may list frames that a power cut took.
+        let directory = match sealed {
+            Some(_) => segment.directory().ok(),
+            None => seal
+                .filter(|_| is_log && durable == u32::MAX)
+                .and_then(|seal| directory_in(&bytes, seal))
+                .filter(|directory| directory.check().is_ok()),
+        };
         for lexed in &self.counted(&frames, durable) {
             let (header, spot) = (&lexed.header, Spot::of(number, lexed));
             let payload = lexed.payload.is_ok().then(|| payload_of(&bytes, header));
             if header.kind == FrameKind::Evict {
                 let evictions = payload.and_then(|payload| decode_evictions(payload).ok());
                 self.lost_evictions |= evictions.is_none() && directory.is_none();
-                for Eviction { run_no, receipt } in evictions.unwrap_or_default() {
-                    self.evicted.insert(run_no);
-                    self.receipts.extend(receipt.map(|receipt| (run_no, receipt)));
+                let evictions = evictions.unwrap_or_default();
+                match header.position.offset < durable {
+                    true => self.evict(evictions),
+                    false => self.unsynced.push((header.position, evictions)),
                 }
             } else if header.run_no != RunNo(0) {
                 self.note_frame(header, payload, spot);
@@ -168,16 +197,29 @@ impl Scan {
         Ok(())
     }
 
+    fn evict(&mut self, evictions: Vec<Eviction>) {
+        for Eviction { run_no, receipt } in evictions {
+            self.evicted.insert(run_no);
+            self.receipts.extend(receipt.map(|receipt| (run_no, receipt)));
+        }
+    }
+
     /// Notes where bytes that are no whole frames stand in place of frames.
-    fn note_lost(&mut self, items: &[Item], at: u64, end: u32) {
+    fn note_lost(&mut self, items: &[Item], segment: &Segment, (end, durable): (u32, u32)) {
+        let at = segment.file_offset();
         for item in items {
             let (offset, to) = match *item {
                 Item::Gap { from, to, .. } => (from, to.unwrap_or(end).min(end)),
                 Item::Frame(lexed) if lexed.payload.is_err() => (item.offset(), lexed.end()),
                 Item::Frame(_) => continue,
             };
-            if offset < to {
-                self.lost.push(at + u64::from(offset)..at + u64::from(to));
+            if offset >= to {
+                continue;
+            }
+            self.lost.push(at + u64::from(offset)..at + u64::from(to));
+            if offset >= durable {
+                let position = segment.position(offset);
+                self.first_loss = Some(self.first_loss.unwrap_or(position).min(position));
             }
         }
         self.logs.push(at..at + u64::from(end));

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{Compression, Error, NewRecord, Options, Outcome, ReadLog, Reader, Retention, RunLog};
+use runlog::{
+    Compression, Error, NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, Retention,
+    RunLog,
+};
 use runlog_sim::SplitMix64;
 use tempfile::TempDir;
 
@@ -203,4 +206,29 @@ fn each_damaged_frame_is_in_the_report_of_a_copy() {
     let restored = small().open_storage(copy).unwrap();
     assert_eq!(restored.trace("run").unwrap().filter(Result::is_ok).count(), 36);
     restored.close().unwrap();
+}
+
+/// The copy may have the only bytes that are left.
+#[test]
+fn a_store_that_lost_its_end_does_not_replace_an_earlier_copy() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = small().create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", ()).unwrap();
+    let first = log.stats().unwrap().end.segment.0;
+    while log.stats().unwrap().end.segment.0 < first + 2 {
+        let _ = run.append(&[7; 5_000]).unwrap();
+    }
+    log.sync().unwrap();
+    let copy = Arc::new(MemoryStorage::new());
+    let reader = ReaderOptions::new().open_storage(storage.clone()).unwrap();
+    let _ = reader.backup_to_storage(copy.clone()).unwrap();
+    let before = copy.to_bytes();
+    let mut image = storage.to_bytes();
+    // Within the second segment.
+    image.truncate((2 * 64 + 30) << 10);
+    let cut_off = Arc::new(MemoryStorage::from_bytes(image));
+    let reader = ReaderOptions::new().open_storage(cut_off).unwrap();
+    let refused = reader.backup_to_storage(copy.clone());
+    assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
+    assert!(copy.to_bytes() == before);
 }

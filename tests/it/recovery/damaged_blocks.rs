@@ -91,6 +91,27 @@ fn check(what: &str, image: Vec<u8>, cursors: &[(u64, LogCursor)]) {
     }
 }
 
+/// A follower that begins anew behind each event and each error misses no event.
+fn check_restarts(image: &[u8]) {
+    let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    let reader = ReaderOptions::new().open_storage(storage).unwrap();
+    let mut all = reader.follow(Follow::Everything, LogCursor::START).unwrap();
+    let (all, _) = all_and_errors(&mut all);
+    let (mut cursor, mut found, mut failed) = (LogCursor::START, Vec::new(), 0);
+    loop {
+        let mut follower = reader.follow(Follow::Everything, cursor).unwrap();
+        match follower.try_next() {
+            Ok(Some(event)) => found.push(event),
+            Ok(None) => break,
+            Err(_) => failed += 1,
+        }
+        cursor = follower.cursor();
+    }
+    let shown = |events: &[LogEvent]| events.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>();
+    assert_eq!(shown(&found), shown(&all));
+    assert!(failed > 0);
+}
+
 /// The cursor behind so many records of the run.
 fn behind(image: &[u8], records: usize) -> LogCursor {
     let storage = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
@@ -109,5 +130,7 @@ fn each_record_of_a_damaged_block_is_an_error() {
     let (start, within) = ((0, LogCursor::START), (100, behind(&image, 100)));
     check("compressed bytes", with_blocks(&image, 100), &[start, within]);
     // Without the head, the orders are unknown: a follower reports also records before its cursor.
-    check("the head", with_blocks(&image, 2), &[start, (0, within.1)]);
+    let without_heads = with_blocks(&image, 2);
+    check_restarts(&without_heads);
+    check("the head", without_heads, &[start, (0, within.1)]);
 }

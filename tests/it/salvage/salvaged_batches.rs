@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use runlog::env::{Environment, Step};
-use runlog::format::FrameKind;
-use runlog::format::frames::frame::FLAG_DOCUMENT;
+use runlog::format::frames::frame::{FLAG_DOCUMENT, FRAME_HEADER_LEN};
+use runlog::format::{FrameKind, MANIFEST_AT};
 use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Batch, Durability, Metadata, NewRecord, Options, ReaderOptions, RunLog, SalvageReport,
+    Batch, Durability, Metadata, NewRecord, Options, Outcome, ReaderOptions, RunLog, SalvageReport,
     salvage_storage,
 };
 
@@ -209,4 +209,88 @@ fn a_durable_document_whose_record_is_lost_is_named_as_missing() {
         };
         assert!(report.missing.iter().any(is_named), "{report:?}");
     }
+}
+
+#[test]
+fn one_damaged_frame_of_a_durable_batch_costs_only_its_document() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = unindexed().create_storage(storage.clone()).unwrap();
+    let about = Metadata::default().durability(Durability::Process);
+    let _ = log.start_run("agent", "run", about).unwrap();
+    let keys = ["first", "second", "third"];
+    keys.iter().for_each(|key| put(&log, key, b"old"));
+    let mut batch = Batch::new();
+    for key in keys {
+        batch.put("state", key, NewRecord::new(b"new"));
+    }
+    let _ = log.commit(batch.durability(Durability::Disk)).unwrap();
+    // It states that the batch is durable. No superblock does.
+    append(&log);
+    let mut image = storage.to_bytes();
+    let (record, _) = last(&image, FrameKind::Record);
+    image[record.start + 20] ^= 1;
+    for key in &keys[..2] {
+        let (report, found) = salvaged(&image, key);
+        assert_eq!(found.as_deref(), Some(&b"new"[..]), "{key}, {report:?}");
+    }
+}
+
+/// A store with two runs that have ended, of which `deleted` is deleted by the last frames.
+fn with_a_deletion(before: impl FnOnce(&RunLog), after: impl FnOnce(&RunLog)) -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = unindexed().create_storage(storage.clone()).unwrap();
+    for run in ["run", "deleted"] {
+        drop(log.start_run("agent", run, ()).unwrap());
+    }
+    let _ = log.writer("deleted").unwrap().append(b"record").unwrap();
+    let _ = log.writer("deleted").unwrap().end(&Outcome::completed()).unwrap();
+    before(&log);
+    let _ = log.delete_run("deleted").unwrap();
+    after(&log);
+    storage.to_bytes()
+}
+
+fn has_deleted_run(image: &[u8]) -> (SalvageReport, bool) {
+    let out = Arc::new(MemoryStorage::new());
+    let broken = Arc::new(MemoryStorage::from_bytes(image.to_vec()));
+    let report = salvage_storage(broken, out.clone()).unwrap();
+    let reader = ReaderOptions::new().open_storage(out).unwrap();
+    let found = reader.run("deleted");
+    (report, found.is_ok())
+}
+
+/// Recovery would end the log at the loss, so the caller was not told that the run is deleted.
+#[test]
+fn a_deletion_behind_what_a_power_cut_took_deletes_nothing() {
+    let mut image = with_a_deletion(append, |_| ());
+    let frames = frames_in(&image, 0);
+    let lost = frames.iter().rfind(|frame| frame.1.kind == FrameKind::Record).unwrap();
+    image[lost.0.clone()].fill(0);
+    let (report, found) = has_deleted_run(&image);
+    assert!(found && has_lost_deletions(&report), "{report:?}");
+}
+
+/// The segment was full, later frames state that it was durable, and a power cut took its SEAL
+/// record.
+#[test]
+fn a_damaged_deletion_below_the_floor_is_in_the_directory_of_its_segment() {
+    let after = |log: &RunLog| {
+        let first = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == first {
+            append(log);
+        }
+        log.sync().unwrap();
+        append(log);
+    };
+    let mut image = with_a_deletion(|_| (), after);
+    let (manifest, record) = (usize::try_from(MANIFEST_AT).unwrap(), 40);
+    let used = image[manifest..EXTENT].iter().rposition(|byte| *byte != 0).unwrap();
+    let last = manifest + 64 + (used - 64) / record * record;
+    image[last..last + record].fill(0);
+    let frames = frames_in(&image, 0);
+    assert_eq!(frames.last().unwrap().1.kind, FrameKind::Seal);
+    let evict = frames.iter().find(|frame| frame.1.kind == FrameKind::Evict).unwrap();
+    image[evict.0.start + FRAME_HEADER_LEN] ^= 1;
+    let (report, found) = has_deleted_run(&image);
+    assert!(!found, "{report:?}");
 }
