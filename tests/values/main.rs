@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    AgentId, Allow, ContentType, Cursor, Durability, Error, Expected, IdKind, IoAction, Metadata,
-    NewRecord, Options, Outcome, Protection, Retention, Rule, RunId, RunNo, RunRef, RunStatus, Seq,
-    Timestamp, Version,
+    AgentId, Allow, ContentType, Cursor, Durability, Error, Expected, IdKind, IoAction, LogCursor,
+    Metadata, NewRecord, Options, Outcome, Protection, Retention, Rule, RunId, RunNo, RunRef,
+    RunStatus, Seq, Timestamp, Version,
 };
 
 #[test]
@@ -242,4 +242,26 @@ fn errors_of_files_say_what_they_are() {
     assert!(!io(ErrorKind::Interrupted).is_permission_denied());
     let full = Error::DiskFull { action: IoAction::Open };
     assert!(!full.is_io() && full.io_kind() == Some(ErrorKind::StorageFull));
+}
+
+#[test]
+fn a_cursor_of_the_log_is_read_as_it_was_printed_and_nothing_else_is_one() {
+    for text in ["00000000-0", "00000007-18446744073709551615", "ffffffff-9.3"] {
+        assert_eq!(text.parse::<LogCursor>().unwrap().to_string(), text);
+    }
+    for wrong in [
+        "",
+        "-",
+        "00000001-",
+        "1-2",
+        "0000000g-2",
+        "00000001-2.",
+        "00000001-2.x",
+        "00000001--2",
+        "00000001-+2",
+        "00000001-99999999999999999999",
+        "00000001-1.2.3",
+    ] {
+        assert!(wrong.parse::<LogCursor>().is_err(), "{wrong}");
+    }
 }

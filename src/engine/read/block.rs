@@ -245,9 +245,7 @@ mod tests {
 
     use crate::format::frames::compression::absent;
     use crate::storage::MemoryStorage;
-    use crate::{
-        Compression, Durability, Error, Metadata, NewRecord, Options, Outcome, Retention, RunLog,
-    };
+    use crate::{Compression, Durability, Error, Metadata, NewRecord, Options, Outcome, Retention};
 
     const RUNS: usize = 6;
 
@@ -288,11 +286,6 @@ mod tests {
         storage
     }
 
-    fn read(log: &RunLog, run: usize) -> Vec<Vec<u8>> {
-        let trace = log.trace(&format!("run-{run}")).unwrap();
-        trace.map(|record| record.unwrap().payload().to_vec()).collect()
-    }
-
     fn assert_needs_feature(error: &Error) {
         assert!(matches!(error, Error::NeedsFeature { feature: "zstd" }), "{error:?}");
         assert!(error.to_string().contains("`zstd`"), "{error}");
@@ -331,12 +324,10 @@ mod tests {
             log.close().unwrap();
         });
         let log = options().open_storage(storage).unwrap();
-        let left: Vec<usize> =
-            (0..RUNS).filter(|run| log.run(&format!("run-{run}")).is_ok()).collect();
-        assert_eq!(left.len(), 4);
-        for run in left {
-            let expected: Vec<Vec<u8>> = (0..40).map(|record| payload(run, record)).collect();
-            assert!(read(&log, run) == expected, "{run}");
+        for run in 2..RUNS {
+            let trace = log.trace(&format!("run-{run}")).unwrap();
+            let read = trace.map(|record| record.unwrap().payload().to_vec());
+            assert!(read.eq((0..40).map(|record| payload(run, record))), "{run}");
         }
         assert!(log.verify().unwrap().is_clean());
     }

@@ -188,28 +188,4 @@ mod tests {
             assert_eq!(cursor.earlier(frames), LogCursor::START);
         }
     }
-
-    #[test]
-    fn a_cursor_is_read_as_it_was_printed_and_nothing_else_is_one() {
-        let place = |lsn, item| Place { lsn: Lsn(lsn), item };
-        for (store, after) in [(0, place(0, 0)), (7, place(u64::MAX, 0)), (u32::MAX, place(9, 3))] {
-            let cursor = LogCursor { store, after };
-            assert_eq!(cursor.to_string().parse::<LogCursor>().unwrap(), cursor);
-        }
-        for wrong in [
-            "",
-            "-",
-            "00000001-",
-            "1-2",
-            "0000000g-2",
-            "00000001-2.",
-            "00000001-2.x",
-            "00000001--2",
-            "00000001-+2",
-            "00000001-99999999999999999999",
-            "00000001-1.2.3",
-        ] {
-            assert!(wrong.parse::<LogCursor>().is_err(), "{wrong}");
-        }
-    }
 }

@@ -440,6 +440,3 @@ impl Reclaimer {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -122,9 +122,10 @@ pub(crate) fn scan(located: &Located) -> Result<Scan> {
         scan.read_segment(located, number, segment)?;
     }
     for (position, evictions) in core::mem::take(&mut scan.unsynced) {
-        match scan.first_loss.is_some_and(|loss| loss < position) {
-            true => scan.lost_evictions = true,
-            false => scan.evict(evictions),
+        if scan.first_loss.is_some_and(|loss| loss < position) {
+            scan.lost_evictions = true;
+        } else {
+            scan.evict(evictions);
         }
     }
     for run in scan.runs.values_mut() {
@@ -182,9 +183,10 @@ impl Scan {
                 let evictions = payload.and_then(|payload| decode_evictions(payload).ok());
                 self.lost_evictions |= evictions.is_none() && directory.is_none();
                 let evictions = evictions.unwrap_or_default();
-                match header.position.offset < durable {
-                    true => self.evict(evictions),
-                    false => self.unsynced.push((header.position, evictions)),
+                if header.position.offset < durable {
+                    self.evict(evictions);
+                } else {
+                    self.unsynced.push((header.position, evictions));
                 }
             } else if header.run_no != RunNo(0) {
                 self.note_frame(header, payload, spot);
