@@ -26,9 +26,7 @@ impl Entropy for Counter {
 }
 
 fn environment() -> Environment {
-    Environment::system()
-        .clock(Arc::new(Counter::default()))
-        .entropy(Arc::new(Counter::default()))
+    Environment::system().clock(Arc::new(Counter::default())).entropy(Arc::new(Counter::default()))
 }
 
 /// The same for a process that only reads.

@@ -239,7 +239,9 @@ impl Reader {
     /// # Errors
     /// [`Error::AlreadyExists`](crate::Error::AlreadyExists) if there is anything at `path` but
     /// such a copy; [`Error::CopyDamaged`](crate::Error::CopyDamaged) if the earlier copy does not
-    /// check; [`Error::Busy`](crate::Error::Busy) if a process has it open for writing;
+    /// check; [`Error::Damaged`](crate::Error::Damaged) if the store has lost its end, because the
+    /// earlier copy may have it; [`Error::Busy`](crate::Error::Busy) if a process has it open for
+    /// writing;
     /// [`Error::DiskFull`](crate::Error::DiskFull);
     /// [`Error::Overtaken`](crate::Error::Overtaken). Then there is no new file.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
