@@ -72,7 +72,7 @@ impl Campaign {
             None => is_enough(number, counts),
         };
         let done = in_parallel(only.unwrap_or_default(), is_over, |number, counts| {
-            case(number, counts).map_err(|error| self.again(&number.to_string(), &error))
+            caught(|| case(number, counts)).map_err(|error| self.again(&number.to_string(), &error))
         });
         let counts = done.unwrap_or_else(|error| panic!("{error}"));
         println!("{counts:?}");
