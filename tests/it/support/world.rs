@@ -79,6 +79,8 @@ pub(crate) struct World {
     pub(super) payloads: Vec<(Payload, Arc<[u8]>)>,
     /// Deletions of which the receipt was one too many at some time.
     pub(super) spare_receipts: BTreeSet<usize>,
+    /// The times of deletions that were begun, and what they deleted.
+    pub(super) begun_deletions: BTreeSet<(i64, (String, String))>,
     /// Bytes of records that were erased while their segments were read.
     pub(crate) left: Vec<Vec<u8>>,
 }
@@ -162,6 +164,7 @@ impl World {
             reading: None,
             payloads: Vec::new(),
             spare_receipts: BTreeSet::new(),
+            begun_deletions: BTreeSet::new(),
             left: Vec::new(),
         }
     }
