@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use memchr::memmem;
 use runlog::env::Step;
 use runlog::{Allow, Batch, Durability, Error, Expected, NewRecord, Rule, Version};
 
@@ -222,7 +223,7 @@ impl World {
         }
         let image = self.disk.image();
         for head in &self.left {
-            let found = image.windows(LOOKED_FOR).position(|bytes| bytes == head);
+            let found = memmem::find(&image, head);
             assert_eq!(found, None, "bytes are left that a reader had of an erased record");
         }
     }
@@ -238,7 +239,7 @@ impl World {
         if erased.pinned_extents == 0 {
             let image = self.disk.image();
             for head in heads {
-                let found = image.windows(LOOKED_FOR).position(|bytes| bytes == head);
+                let found = memmem::find(&image, &head);
                 assert_eq!(found, None, "bytes of an erased record are left");
             }
         } else {
