@@ -53,6 +53,11 @@ impl RunSlice {
     /// The slice of a run in the tail.
     pub(crate) fn in_tail(tail: &Tail, run_no: RunNo) -> Option<Self> {
         let built = tail.builder.run(run_no)?;
+        // Nearly always a plain copy.
+        let offsets = match &built.chunks[..] {
+            [] => built.offsets.as_slice().into(),
+            chunks => built.offsets.iter().chain(chunks).copied().collect(),
+        };
         Some(Self {
             segment: Arc::clone(&tail.segment),
             records: built.entry.records,
@@ -60,7 +65,7 @@ impl RunSlice {
             first_lsn: built.entry.first_lsn,
             first_seq: built.entry.first_seq,
             next_seq: built.entry.next_seq,
-            offsets: Offsets::Listed(built.offsets.iter().chain(&built.chunks).copied().collect()),
+            offsets: Offsets::Listed(offsets),
         })
     }
 

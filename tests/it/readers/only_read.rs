@@ -158,3 +158,47 @@ fn a_file_that_is_replaced_deleted_or_cut_off_while_it_is_read_is_told() {
         let _ = fs::remove_file(at("other"));
     }
 }
+
+#[test]
+fn a_reader_of_a_file_without_its_end_reads_a_prefix_of_each_run_then_the_damage() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store");
+    let log = Options::new().extent_size(64 << 10).background(false).open(&path).unwrap();
+    let runs = ["a", "b"].map(|id| log.start_run("agent", id, ()).unwrap());
+    let end = || log.stats().unwrap().end;
+    let third = end().segment.0 + 2;
+    let mut written = 0u8;
+    while (end().segment.0, end().offset) < (third, 30_000) {
+        written += 1;
+        runs.iter().for_each(|run| drop(run.append(&[written; 2_000]).unwrap()));
+    }
+    drop(runs);
+    log.close().unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+
+    // Within the third segment, which has no directory yet.
+    file.set_len((3 * 64 + 16) << 10).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    for run in ["a", "b"] {
+        let items: Vec<_> = reader.trace(run).unwrap().collect();
+        let whole = items.iter().take_while(|item| item.is_ok()).count();
+        assert!(whole > 30 && whole < usize::from(written), "{run}: {whole}");
+        for (number, item) in (1..).zip(&items[..whole]) {
+            assert_eq!(item.as_ref().unwrap().payload(), [number; 2_000], "{run}");
+        }
+        // Of the record at the cut, and of the end of the log.
+        let lost = &items[whole..];
+        assert!(matches!(lost, [.., Err(Error::Corrupt(_))]) && lost.len() <= 2, "{run}: {lost:?}");
+    }
+    drop(reader);
+
+    // Within the second one: its directory and its frames are gone.
+    file.set_len((2 * 64 + 30) << 10).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    for run in ["a", "b"] {
+        let refused = reader.trace(run);
+        assert!(matches!(refused, Err(Error::Corrupt(_))), "{run}: {refused:?}");
+    }
+    let refused = Options::new().open(&path);
+    assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
+}
