@@ -12,10 +12,12 @@ use runlog::{
 use serde::Serialize;
 
 use crate::amount::parse_age;
-use crate::args::EndStatus;
 use crate::confirm;
 use crate::failure::{Exit, Failure};
-use crate::output::{Output, count, grouped, note};
+use crate::find;
+use crate::message::note;
+use crate::output::{Output, count, grouped};
+use crate::status::EndStatus;
 use crate::store;
 use crate::table::{self, Cell, Column};
 
@@ -91,6 +93,7 @@ impl AdoptArgs {
     fn orphans(&self, log: &impl ReadLog) -> Result<Vec<RunSummary>, Failure> {
         let mut query = RunQuery::new().status(RunStatus::InProgress).oldest_first();
         if let Some(agent) = &self.agent {
+            find::agent(log, agent)?;
             query = query.agent(agent);
         }
         let since = self.older_than.map(|age| {

@@ -1,22 +1,34 @@
 //! The command line, as clap reads it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
-use runlog::{Compression, RunRef, RunStatus, Timestamp};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use textwrap::{Options, fill};
 
 use crate::adopt::AdoptArgs;
+use crate::arguments::ordered;
 use crate::backup::BackupArgs;
+use crate::compact::CompactArgs;
+use crate::demo::{DemoArgs, WriterArgs};
 use crate::doctor::DoctorArgs;
+use crate::documents::{DelArgs, DocsArgs, GetArgs, PutArgs};
 use crate::du::DuArgs;
+use crate::end::EndArgs;
 use crate::export::ExportArgs;
+use crate::find::RunArgs;
 use crate::gc::GcArgs;
+use crate::hold::HoldArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
+use crate::receipts::ReceiptsArgs;
 use crate::rm::RmArgs;
+use crate::salvage::SalvageArgs;
+use crate::screen::Screen;
 use crate::search::SearchArgs;
 use crate::show::ShowArgs;
+pub(crate) use crate::status::EndStatus;
 use crate::tail::TailArgs;
 use crate::usage::UsageArgs;
 
@@ -29,6 +41,51 @@ const LIMITS: &str = "\
 A run is evicted if any limit says so. A run in progress or held is never evicted.
 Without a limit nothing is evicted, and the command is a dry run. 0 means no limit.
 Sizes: 1GiB (2^30 bytes), 500MB (500 * 10^6 bytes), 1024. Ages: 30d, 12h, 90m, 45s, 2w, 1d12h.";
+
+/// The commands as `--help` lists them, the daily ones first.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Every day", &["import", "ls", "show", "search", "tail", "usage"]),
+    ("Runs", &["end", "adopt", "hold", "release", "rm", "erase", "export"]),
+    ("Space", &["du", "stat", "gc", "compact", "receipts"]),
+    ("Care", &["verify", "doctor", "backup", "salvage", "inspect"]),
+    ("Documents", &["get", "put", "docs", "del"]),
+    ("More", &["demo", "completions", "man", "help"]),
+];
+
+/// The width of the help where no terminal shows it, and at most.
+const HELP_WIDTH: usize = 100;
+
+/// The command line, with its commands in groups.
+pub(crate) fn command() -> clap::Command {
+    let command = Args::command().max_term_width(HELP_WIDTH);
+    let width = Screen::of_stdout().map_or(HELP_WIDTH, |screen| screen.width().min(HELP_WIDTH));
+    let mut groups = String::new();
+    for (title, names) in GROUPS {
+        groups.push_str(title);
+        groups.push_str(":\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about =
+                about.map_or_else(|| "Print the help of a command".to_owned(), ToString::to_string);
+            let first = format!("  {name:<13}");
+            let margin = " ".repeat(first.len());
+            let options = Options::new(width).initial_indent(&first).subsequent_indent(&margin);
+            groups.push_str(&fill(&about, options));
+            groups.push('\n');
+        }
+        groups.push('\n');
+    }
+    let front = "{about-with-newline}\n{usage-heading} {usage}\n\n";
+    command.help_template(format!("{front}{groups}Options:\n{{options}}{{after-help}}"))
+}
+
+/// Reads a command line.
+pub(crate) fn parsed(arguments: Vec<OsString>) -> Result<Args, clap::Error> {
+    let mut command = command();
+    let arguments = ordered(&mut command, arguments);
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
 
 /// Keeps the run logs of AI agents in one file.
 #[derive(Debug, Parser)]
@@ -77,17 +134,21 @@ pub(crate) enum Command {
     /// List runs, newest first, with what their users asked for.
     ///
     /// The title of a run is the first message of its user, if it has one among its first records.
-    /// On a terminal the list fits its width, ids are elided in the middle, and times are local; in
-    /// a pipe everything is whole, and times are UTC.
+    /// On a terminal the list fits its width, times are local, each id is its shortest beginning
+    /// that no other run has, and what is the same in each line stands above it; in a pipe
+    /// everything is whole, and times are UTC.
+    #[command(alias = "list")]
     Ls(LsArgs),
     /// Show the records of a run.
     ///
-    /// On a terminal each record has a heading and its payload below, JSON indented and long ones
-    /// folded, in the pager $PAGER or `less`. Elsewhere each record is one line, and a long one is
-    /// cut. --pretty and --lines choose one of the two anywhere, --full shows everything.
+    /// On a terminal a run reads as a conversation, in the pager $PAGER or `less`: what users and
+    /// models say is whole, and what tools take and answer is folded. Elsewhere each record is one
+    /// line, and a long one is cut. --chat, --records and --lines choose a form anywhere, --full
+    /// shows everything.
     ///
     /// Control and invisible characters are shown as escapes such as \u{1b}, and in JSON as
     /// \u001b. --raw prints the bytes as they are.
+    #[command(alias = "cat")]
     Show(ShowArgs),
     /// Show the last records of a run, or of all runs; with -f what follows as well.
     ///
@@ -96,8 +157,10 @@ pub(crate) enum Command {
     Tail(TailArgs),
     /// Search the payloads of records for text or a regular expression.
     ///
-    /// Runs are searched newest first, compressed ones as well. The exit code is 0 if something was
+    /// Text is found as it reads, whatever JSON makes of its quotation marks, line ends and
+    /// letters. Runs are searched newest first, compressed ones as well. The exit code is 0 if something was
     /// found, 1 if nothing was, and 2 for a failure or a damaged record.
+    #[command(alias = "grep")]
     Search(SearchArgs),
     /// Check every byte of the store and list every problem; the index is not compared.
     Verify,
@@ -207,195 +270,6 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// The arguments of `salvage`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct SalvageArgs {
-    /// The damaged store. `--store` plays no part.
-    pub(crate) broken: PathBuf,
-
-    /// The new store, where no file may exist.
-    #[arg(required_unless_present = "replace", conflicts_with = "replace")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// Put the new store in the place of the damaged one, which gets another name beside it.
-    ///
-    /// A store that opens stays as it is. The exit code is 0 if the store opens now.
-    #[arg(long)]
-    pub(crate) replace: bool,
-}
-
-/// The options of `compact`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CompactArgs {
-    /// Compress ended runs with zstd, from 1 (fast) to 19 (small); 3 if no level is given.
-    #[arg(long, value_name = "LEVEL", num_args = 0..=1, default_missing_value = "3")]
-    #[arg(value_parser = clap::value_parser!(i32).range(1..=19))]
-    pub(crate) zstd: Option<i32>,
-}
-
-impl CompactArgs {
-    /// The value for the library.
-    pub(crate) fn compression(&self) -> Compression {
-        self.zstd.map_or(Compression::None, |level| Compression::Zstd { level })
-    }
-}
-
-/// A run, for every command that takes one.
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    /// The run: its id or AGENT/RUN, or a beginning of these that no other run has.
-    pub(crate) run: String,
-
-    /// The agent of the run, needed if several agents have a run with this id.
-    #[arg(long)]
-    pub(crate) agent: Option<String>,
-}
-
-impl RunArgs {
-    /// The run as the store takes it.
-    pub(crate) fn named(&self) -> RunRef<'_> {
-        match &self.agent {
-            Some(agent) => RunRef::from((agent.as_str(), self.run.as_str())),
-            None => RunRef::from(self.run.as_str()),
-        }
-    }
-}
-
-/// A document, for every command that takes one.
-#[derive(Debug, clap::Args)]
-pub(crate) struct DocumentArgs {
-    /// The namespace of the document.
-    pub(crate) namespace: String,
-
-    /// The key of the document.
-    pub(crate) key: String,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct GetArgs {
-    #[command(flatten)]
-    pub(crate) document: DocumentArgs,
-
-    /// Print the bytes unchanged, and nothing else.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) raw: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct PutArgs {
-    #[command(flatten)]
-    pub(crate) document: DocumentArgs,
-
-    /// The file with the value [default: standard input].
-    pub(crate) file: Option<PathBuf>,
-
-    /// Create the store if there is none.
-    #[arg(long)]
-    pub(crate) create: bool,
-
-    /// The content type of the value. A value that does not fit is refused.
-    #[arg(long = "type", value_name = "TYPE", default_value = "bytes")]
-    pub(crate) r#type: Type,
-
-    /// The kind of the document, in a word of your own.
-    #[arg(long)]
-    pub(crate) kind: Option<String>,
-
-    /// Write only if there is no such document.
-    #[arg(long)]
-    pub(crate) if_absent: bool,
-
-    /// Write only if the document still has this version.
-    #[arg(long, value_name = "N", conflicts_with = "if_absent")]
-    pub(crate) if_version: Option<u64>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct EndArgs {
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-
-    /// How the run ended.
-    #[arg(long)]
-    pub(crate) status: EndStatus,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EndStatus {
-    Completed,
-    Failed,
-    Cancelled,
-    Interrupted,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Type {
-    Bytes,
-    Json,
-    Text,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DocsArgs {
-    /// The namespace.
-    pub(crate) namespace: String,
-
-    /// Only documents whose keys begin with this.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) prefix: String,
-
-    /// The most documents to list.
-    #[arg(long, default_value_t = 20, conflicts_with = "all")]
-    pub(crate) limit: usize,
-
-    /// List all.
-    #[arg(long)]
-    pub(crate) all: bool,
-
-    /// Continue behind this key.
-    #[arg(long, value_name = "KEY")]
-    pub(crate) after: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DelArgs {
-    #[command(flatten)]
-    pub(crate) document: DocumentArgs,
-
-    /// Leave no byte of any of its values in the file, also if it was deleted before.
-    #[arg(long)]
-    pub(crate) erase: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
-    /// Create the store at FILE, which must not exist, and keep it. --store does the same.
-    #[arg(long, value_name = "FILE", conflicts_with = "store")]
-    pub(crate) keep: Option<PathBuf>,
-
-    /// The seed of all ids and payloads.
-    #[arg(long, default_value_t = 7)]
-    pub(crate) seed: u64,
-
-    /// How many threads append.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) threads: u32,
-
-    /// How long to write before the kill, in milliseconds.
-    #[arg(long, default_value_t = 2500, value_parser = clap::value_parser!(u64).range(50..=10_000))]
-    pub(crate) millis: u64,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct WriterArgs {
-    #[arg(long)]
-    pub(crate) file: PathBuf,
-    #[arg(long)]
-    pub(crate) seed: u64,
-    #[arg(long)]
-    pub(crate) threads: u32,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
     /// Files, or folders of them.
@@ -433,46 +307,192 @@ pub(crate) struct ImportArgs {
     pub(crate) progress: bool,
 }
 
-/// Reads a time with an offset.
-pub(crate) fn parse_time(text: &str) -> Result<Timestamp, &'static str> {
-    text.parse().map_err(|_| "expected a date and time like 2026-01-31T12:00:00Z")
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum Status {
-    InProgress,
-    Completed,
-    Failed,
-    Cancelled,
-    Interrupted,
-}
+    use clap::error::ErrorKind;
+    use clap::{Arg, ArgAction};
 
-impl Status {
-    pub(crate) fn wanted(self) -> RunStatus {
-        match self {
-            Self::InProgress => RunStatus::InProgress,
-            Self::Completed => RunStatus::Completed,
-            Self::Failed => RunStatus::Failed,
-            Self::Cancelled => RunStatus::Cancelled,
-            Self::Interrupted => RunStatus::Interrupted,
+    use super::*;
+
+    /// What the ids, names and patterns of others begin with.
+    const HYPHENS: [&str; 5] =
+        ["-home-u-app/run", "-Users-x", "-n-h-y", "--config-x/run", "-h/--agent"];
+
+    fn whole() -> clap::Command {
+        let mut whole = command();
+        whole.build();
+        whole
+    }
+
+    /// All commands that a user may call.
+    fn commands() -> Vec<clap::Command> {
+        let is_own =
+            |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+        whole().get_subcommands().filter(is_own).cloned().collect()
+    }
+
+    /// A value that the argument takes.
+    fn sample(arg: &Arg) -> String {
+        let possible = arg.get_possible_values();
+        possible.first().map_or_else(|| "1".to_owned(), |value| value.get_name().to_owned())
+    }
+
+    /// A command line with what the command requires, with `text` as the value of `arg`.
+    fn line(command: &clap::Command, arg: &Arg, text: &str) -> Vec<OsString> {
+        let mut line = vec!["runlog".to_owned(), command.get_name().to_owned()];
+        for other in command.get_arguments().filter(|other| !other.is_positional()) {
+            let is_this = other.get_id() == arg.get_id();
+            if !is_this && other.is_required_set() {
+                line.extend([format!("--{}", other.get_long().expect("a name")), sample(other)]);
+            }
+        }
+        if let Some(long) = arg.get_long() {
+            line.extend([format!("--{long}"), text.to_owned()]);
+        }
+        for other in command
+            .get_positionals()
+            .filter(|_| command.get_name() != "inspect" || arg.is_positional())
+        {
+            let is_this = other.get_id() == arg.get_id();
+            line.push(if is_this { text.to_owned() } else { sample(other) });
+        }
+        line.into_iter().map(OsString::from).collect()
+    }
+
+    fn matches(line: &[OsString]) -> Result<clap::ArgMatches, clap::Error> {
+        let mut command = command();
+        let line = ordered(&mut command, line.to_vec());
+        command.try_get_matches_from_mut(line)
+    }
+
+    #[test]
+    fn every_argument_takes_a_value_that_begins_with_a_hyphen() {
+        let mut taken = BTreeSet::new();
+        for command in commands() {
+            for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+                // A run, an agent or a pattern, and any other text.
+                if !arg.get_possible_values().is_empty()
+                    || arg.get_num_args().is_some_and(|number| number.min_values() == 0)
+                {
+                    continue;
+                }
+                for text in HYPHENS {
+                    let line = line(&command, arg, text);
+                    let found = match matches(&line) {
+                        Ok(found) => found,
+                        // A number, a time or a size: it is refused for what it is.
+                        Err(error) if error.kind() == ErrorKind::ValueValidation => continue,
+                        Err(error) => panic!("{line:?}: {error}"),
+                    };
+                    let (_, found) = found.subcommand().expect("a command");
+                    let raw = found.get_raw(arg.get_id().as_str()).expect("a value");
+                    assert!(raw.into_iter().any(|value| value == text), "{line:?}");
+                    taken.insert(format!("{} {}", command.get_name(), arg.get_id()));
+                }
+            }
+        }
+        for name in [
+            "show run",
+            "tail run",
+            "export runs",
+            "end run",
+            "hold run",
+            "release run",
+            "rm runs",
+            "erase runs",
+            "search run",
+            "search pattern",
+            "ls agent",
+            "ls grep",
+            "usage agent",
+            "du agent",
+            "gc agents",
+            "adopt agent",
+            "import agent",
+            "import paths",
+        ] {
+            assert!(taken.contains(name), "{name} of {taken:?}");
         }
     }
-}
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct HoldArgs {
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
+    #[test]
+    fn flags_are_flags_in_front_of_such_a_value_and_behind_it() {
+        for command in commands().iter().filter(|one| one.get_positionals().next().is_some()) {
+            let positional = command.get_positionals().next().expect("one");
+            if !positional.get_possible_values().is_empty() {
+                continue;
+            }
+            let is_flag = |arg: &&Arg| matches!(arg.get_action(), ArgAction::SetTrue);
+            for flag in command.get_arguments().filter(is_flag) {
+                let long = flag.get_long().map(|long| format!("--{long}"));
+                let short = flag.get_short().map(|short| format!("-{short}"));
+                for name in long.into_iter().chain(short) {
+                    let line = line(command, positional, "-home-u-app");
+                    for place in [2, line.len()] {
+                        let mut line = line.clone();
+                        line.insert(place, name.clone().into());
+                        match matches(&line) {
+                            Ok(found) => {
+                                let (_, found) = found.subcommand().expect("a command");
+                                assert!(found.get_flag(flag.get_id().as_str()), "{line:?}");
+                            }
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 
-    /// The reason. It is stored with the run, and replaces an earlier one.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
-}
+    #[test]
+    fn a_mistyped_option_is_an_error_that_names_it() {
+        for command in commands() {
+            for typo in ["--agnet", "--jsno", "-Z"] {
+                let mut line = vec!["runlog".into(), command.get_name().into(), typo.into()];
+                line.extend(command.get_positionals().map(|_| OsString::from("-home-u-app")));
+                let error = matches(&line).expect_err("an error");
+                assert_eq!(error.kind(), ErrorKind::UnknownArgument, "{line:?}: {error}");
+                assert!(error.to_string().contains(typo), "{error}");
+            }
+        }
+    }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ReceiptsArgs {
-    /// The most receipts to list.
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub(crate) limit: usize,
+    #[test]
+    fn short_options_are_combined_and_take_their_values() {
+        let read = |words: &[&str]| {
+            let line: Vec<OsString> = words.iter().map(OsString::from).collect();
+            matches(&line).map(|found| found.subcommand().map(|(_, found)| found.clone()))
+        };
+        for words in [
+            &["runlog", "tail", "-fn5", "-a-b-"][..],
+            &["runlog", "tail", "-a-b-", "-f", "-n", "5"],
+            &["runlog", "tail", "-n=5", "-f", "--", "-a-b-"],
+        ] {
+            let found = read(words).expect("options").expect("a command");
+            assert!(found.get_flag("follow"), "{words:?}");
+            assert_eq!(found.get_one::<usize>("limit"), Some(&5), "{words:?}");
+            assert_eq!(found.get_one::<String>("run").map(String::as_str), Some("-a-b-"));
+        }
+        let help = read(&["runlog", "rm", "-h"]).expect_err("the help");
+        assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+        // That would be help, and no deletion.
+        let found = read(&["runlog", "rm", "-yh"]).expect("a run").expect("a command");
+        assert!(!found.get_flag("yes"));
+    }
+
+    #[test]
+    fn each_command_is_in_one_group_of_the_help() {
+        let listed: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let mut names: Vec<String> =
+            commands().iter().map(|one| one.get_name().to_owned()).collect();
+        names.push("help".to_owned());
+        let sorted: BTreeSet<&str> = listed.iter().copied().collect();
+        assert_eq!(sorted.len(), listed.len(), "each once");
+        assert_eq!(sorted, names.iter().map(String::as_str).collect::<BTreeSet<_>>());
+    }
 }

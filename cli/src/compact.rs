@@ -3,12 +3,27 @@
 
 use std::path::Path;
 
-use runlog::Options;
+use runlog::{Compression, Options};
 use serde::Serialize;
 
-use crate::args::CompactArgs;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
+
+/// The options of `compact`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompactArgs {
+    /// Compress ended runs with zstd, from 1 (fast) to 19 (small); 3 if no level is given.
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, default_missing_value = "3")]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) zstd: Option<i32>,
+}
+
+impl CompactArgs {
+    /// The value for the library.
+    pub(crate) fn compression(&self) -> Compression {
+        self.zstd.map_or(Compression::None, |level| Compression::Zstd { level })
+    }
+}
 
 #[derive(Serialize)]
 struct Row {

@@ -2,25 +2,109 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use runlog::{
     ContentType, Document, DocumentPage, DocumentSummary, Durability, Erased, Expected, NewRecord,
     Reader, Timestamp, Version,
 };
 use serde::Serialize;
 
-use crate::args::{DelArgs, DocsArgs, DocumentArgs, GetArgs, PutArgs, Type};
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::json::Payload;
-use crate::message::more;
-use crate::output::{Output, complain, count, grouped, note, size};
+use crate::limit::Limit;
+use crate::message::{complain, more, note};
+use crate::output::{Output, count, grouped, size};
 use crate::store;
 use crate::table::{self, Cell, Column};
 
 /// How many rows are read, and laid out in columns, at once.
 const PAGE: usize = 1000;
+
+/// A document, for every command that takes one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocumentArgs {
+    /// The namespace of the document.
+    pub(crate) namespace: String,
+
+    /// The key of the document.
+    pub(crate) key: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+
+    /// Print the bytes unchanged, and nothing else.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+
+    /// The file with the value [default: standard input].
+    pub(crate) file: Option<PathBuf>,
+
+    /// Create the store if there is none.
+    #[arg(long)]
+    pub(crate) create: bool,
+
+    /// The content type of the value. A value that does not fit is refused.
+    #[arg(long = "type", value_name = "TYPE", default_value = "bytes")]
+    pub(crate) r#type: Type,
+
+    /// The kind of the document, in a word of your own.
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+
+    /// Write only if there is no such document.
+    #[arg(long)]
+    pub(crate) if_absent: bool,
+
+    /// Write only if the document still has this version.
+    #[arg(long, value_name = "N", conflicts_with = "if_absent")]
+    pub(crate) if_version: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Type {
+    Bytes,
+    Json,
+    Text,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocsArgs {
+    /// The namespace.
+    pub(crate) namespace: String,
+
+    /// Only documents whose keys begin with this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) prefix: String,
+
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+
+    /// Continue behind this key.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) after: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DelArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+
+    /// Leave no byte of any of its values in the file, also if it was deleted before.
+    #[arg(long)]
+    pub(crate) erase: bool,
+}
 
 /// A document, as `get` prints it.
 #[derive(Serialize)]
@@ -158,7 +242,7 @@ impl Type {
 
 pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    let mut left = if args.all { usize::MAX } else { args.limit };
+    let mut left = args.limit.wanted();
     let wanted = left;
     let mut after = args.after.clone();
     while left > 0 {

@@ -12,6 +12,8 @@ use serde::Serialize;
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
+use crate::find;
+use crate::limit::Limit;
 use crate::message::{damaged, more};
 use crate::output::{Output, grouped, size};
 use crate::screen::Style;
@@ -36,13 +38,8 @@ pub(crate) struct DuArgs {
     #[arg(long)]
     agent: Option<String>,
 
-    /// The most agents, runs or kinds to list.
-    #[arg(long, default_value_t = 20, conflicts_with = "all")]
-    limit: usize,
-
-    /// List all.
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    limit: Limit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -163,6 +160,7 @@ fn stored(usage: &Usage) -> Taken {
 
 pub(crate) fn run(args: &DuArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
+    args.agent.as_deref().map_or(Ok(()), |agent| find::agent(&log, agent))?;
     let (stats, usage) = (log.stats()?, log.usage()?);
     let parts = Parts::of(path, &stats, &usage)?;
     let exit = match args.by {
@@ -204,14 +202,14 @@ fn file(path: &Path, parts: &Parts, out: &mut Output) -> Result<(), Failure> {
 
 impl DuArgs {
     fn wanted(&self) -> usize {
-        if self.all { usize::MAX } else { self.limit }
+        self.limit.wanted()
     }
 
     /// Says that there are more.
     fn tell_more(&self, found: usize, what: &str, out: &mut Output) -> Result<(), Failure> {
         if found > self.wanted() {
             out.flush()?;
-            more(what, None, "--limit N, or --all");
+            more(what, None, "-n N, or --all");
         }
         Ok(())
     }

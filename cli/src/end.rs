@@ -5,11 +5,21 @@ use std::path::Path;
 use runlog::{Durability, Outcome, RunStatus};
 use serde::Serialize;
 
-use crate::args::{EndArgs, EndStatus};
 use crate::failure::{Exit, Failure};
-use crate::find;
+use crate::find::{self, RunArgs};
 use crate::output::Output;
+use crate::status::EndStatus;
 use crate::store;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EndArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// How the run ended.
+    #[arg(long)]
+    pub(crate) status: EndStatus,
+}
 
 /// What was done.
 #[derive(Serialize)]
@@ -35,16 +45,4 @@ pub(crate) fn run(args: &EndArgs, path: &Path, out: &mut Output) -> Result<Exit,
         out.line(format!("run {run} of agent {agent} is {status} now"))?;
     }
     Ok(Exit::Fine)
-}
-
-impl EndStatus {
-    /// The status in the library.
-    pub(crate) fn status(self) -> RunStatus {
-        match self {
-            Self::Completed => RunStatus::Completed,
-            Self::Failed => RunStatus::Failed,
-            Self::Cancelled => RunStatus::Cancelled,
-            Self::Interrupted => RunStatus::Interrupted,
-        }
-    }
 }

@@ -13,6 +13,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::Serialize;
+use serde_json::ser::Formatter;
+
 /// Whether a character prints itself and does nothing else.
 ///
 /// Others are: controls, marks of the writing direction, separators, blanks that are not a space,
@@ -91,6 +94,32 @@ pub(crate) fn write_json(out: &mut (impl Write + ?Sized), text: &str) -> io::Res
         }
         Ok(())
     })
+}
+
+/// Writes one JSON object as a line.
+pub(crate) fn write_object(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, PlainJson);
+    object.serialize(&mut serializer).map_err(io::Error::from)?;
+    out.write_all(b"\n")
+}
+
+/// JSON in one line.
+struct PlainJson;
+
+impl Formatter for PlainJson {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + Write,
+    {
+        write_json(writer, fragment)
+    }
+
+    fn write_raw_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + Write,
+    {
+        write_json(writer, fragment)
+    }
 }
 
 /// Writes plain characters unchanged, and the rest with `escape`.

@@ -1,9 +1,12 @@
 //! Which runs and records a command is about: the options that `ls`, `search`, `export` and `usage`
 //! share.
 
-use runlog::{RunQuery, RunSummary, Timestamp};
+use runlog::{ReadLog, RunQuery, RunSummary, Timestamp};
 
-use crate::args::{RunArgs, Status, parse_time};
+use crate::failure::Failure;
+use crate::find::{self, RunArgs};
+use crate::status::Status;
+use crate::times::parse_time;
 
 /// The options that choose runs, and times.
 ///
@@ -18,8 +21,9 @@ pub(crate) struct Filters {
     #[arg(long)]
     status: Vec<Status>,
 
-    /// Only what is of this time (2026-01-31T12:00:00Z) or later: by the start of a run in `ls` and
-    /// `export`, by the time of a record in `search`, of a message in `usage`.
+    /// Only what is of this time or later: 2026-01-31, 2026-01-31T12:00:00Z, yesterday, or 7d for
+    /// the last seven days. In `ls` and `export` by the start of a run, in `search` by the time of
+    /// a record, in `usage` of a message.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<Timestamp>,
 
@@ -77,6 +81,11 @@ impl Filters {
     /// Whether a run may have records or messages of a time that is wanted. `last` is its last one.
     pub(crate) fn may_have(&self, last: Timestamp) -> bool {
         self.since.is_none_or(|since| last >= since)
+    }
+
+    /// That the agent has runs: its name may be mistyped.
+    pub(crate) fn check(&self, log: &impl ReadLog) -> Result<(), Failure> {
+        self.agent.as_deref().map_or(Ok(()), |agent| find::agent(log, agent))
     }
 
     /// A run that the user names.

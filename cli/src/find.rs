@@ -3,9 +3,8 @@
 
 use std::io::{self, IsTerminal as _};
 
-use runlog::{Error, ReadLog, RunQuery, RunSummary};
+use runlog::{Error, ReadLog, RunQuery, RunRef, RunSummary};
 
-use crate::args::RunArgs;
 use crate::failure::Failure;
 
 /// How many candidates are named.
@@ -16,6 +15,27 @@ const SUGGESTED: usize = 3;
 
 /// How similar a name must be to be suggested, from 0 to 1.
 const SIMILAR: f64 = 0.8;
+
+/// A run, for every command that takes one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The run: its id or AGENT/RUN, or a beginning of these that no other run has.
+    pub(crate) run: String,
+
+    /// The agent of the run, needed if several agents have a run with this id.
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+}
+
+impl RunArgs {
+    /// The run as the store takes it.
+    pub(crate) fn named(&self) -> RunRef<'_> {
+        match &self.agent {
+            Some(agent) => RunRef::from((agent.as_str(), self.run.as_str())),
+            None => RunRef::from(self.run.as_str()),
+        }
+    }
+}
 
 /// The run that the arguments name, for a command that reads it.
 ///
@@ -136,23 +156,51 @@ fn beginning_with(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<RunSummary>,
     Ok(if by_id.is_empty() { by_both } else { by_id })
 }
 
-/// The names of the runs that are most similar to the text.
-fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<String>, Failure> {
-    let mut nearest: Vec<(f64, String)> = Vec::new();
-    for run in all(log, args) {
-        let run = run?;
-        let likeness = likeness(&args.run, &run);
+/// That an agent has runs; else it is an error that names similar ones.
+pub(crate) fn agent(log: &impl ReadLog, agent: &str) -> Result<(), Failure> {
+    if !log.list_runs(&RunQuery::new().agent(agent).limit(1))?.runs.is_empty() {
+        return Ok(());
+    }
+    let mut nearest = Nearest::default();
+    for known in log.agents(None, usize::MAX)? {
+        let likeness = strsim::jaro_winkler(agent, known.as_str());
+        nearest
+            .add(if known.as_str().contains(agent) { 1.0 } else { likeness }, || known.to_string());
+    }
+    let message = format!("no agent {agent} has runs");
+    Err(Failure::NoRun { message, is_ambiguous: false, candidates: nearest.names() })
+}
+
+/// The most similar of some names.
+#[derive(Debug, Default)]
+struct Nearest(Vec<(f64, String)>);
+
+impl Nearest {
+    fn add(&mut self, likeness: f64, name: impl FnOnce() -> String) {
         if likeness < SIMILAR {
-            continue;
+            return;
         }
         // Of equal ones, the newest come first, as they are listed.
-        let place = nearest.partition_point(|(other, _)| *other >= likeness);
+        let place = self.0.partition_point(|(other, _)| *other >= likeness);
         if place < SUGGESTED {
-            nearest.insert(place, (likeness, name(&run)));
-            nearest.truncate(SUGGESTED);
+            self.0.insert(place, (likeness, name()));
+            self.0.truncate(SUGGESTED);
         }
     }
-    Ok(nearest.into_iter().map(|(_, name)| name).collect())
+
+    fn names(self) -> Vec<String> {
+        self.0.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+/// The names of the runs that are most similar to the text.
+fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<String>, Failure> {
+    let mut nearest = Nearest::default();
+    for run in all(log, args) {
+        let run = run?;
+        nearest.add(likeness(&args.run, &run), || name(&run));
+    }
+    Ok(nearest.names())
 }
 
 /// How similar a run is to a text: 1 if the text is in its id.

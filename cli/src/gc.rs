@@ -18,8 +18,8 @@ use serde::Serialize;
 use crate::amount::{age, exact_size, parse_age, parse_size};
 use crate::escape::cut;
 use crate::failure::{Exit, Failure};
-use crate::message::damaged;
-use crate::output::{Output, count, note, size};
+use crate::message::{damaged, note};
+use crate::output::{Output, count, size};
 use crate::store;
 use crate::table::{self, Cell, Column};
 

@@ -5,11 +5,20 @@ use std::path::Path;
 use runlog::RunSummary;
 use serde::Serialize;
 
-use crate::args::{HoldArgs, RunArgs};
 use crate::failure::{Exit, Failure};
-use crate::find;
+use crate::find::{self, RunArgs};
 use crate::output::Output;
 use crate::store;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// The reason. It is stored with the run, and replaces an earlier one.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}
 
 /// What was done.
 #[derive(Serialize)]

@@ -13,9 +13,11 @@ use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
 use crate::formats::title;
 use crate::in_order::in_order;
-use crate::message::{damaged, more};
-use crate::output::{self, Output, note};
+use crate::limit::Limit;
+use crate::message::{damaged, more, note};
+use crate::output::{self, Output};
 use crate::screen::Style;
+use crate::short::ShortIds;
 use crate::store;
 use crate::table::{self, Cell, Column};
 
@@ -48,13 +50,8 @@ pub(crate) struct LsArgs {
     #[arg(long, conflicts_with_all = ["sort", "reverse"])]
     oldest: bool,
 
-    /// The most runs to list.
-    #[arg(long, default_value_t = 20, conflicts_with = "all")]
-    limit: usize,
-
-    /// List all.
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    limit: Limit,
 
     /// Continue behind the place that an earlier `ls` printed.
     #[arg(long, value_name = "CURSOR", conflicts_with = "sort")]
@@ -84,7 +81,7 @@ enum Sort {
 
 /// A run, and what it is about.
 #[derive(Debug, Serialize)]
-pub(crate) struct Listed {
+struct Listed {
     #[serde(flatten)]
     run: RunSummary,
     #[serde(skip_serializing_if = "Title::is_unread")]
@@ -130,8 +127,11 @@ pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, 
     if args.agents {
         agents(&log, args, out)?;
     } else {
+        args.filters.check(&log)?;
         let titles = if out.is_json() { args.titles } else { !args.no_titles };
-        let lists = Lists { log: &log, args, titles };
+        // A pipe gets whole ids.
+        let short = out.screen().map(|_| ShortIds::of(&log)).transpose()?.unwrap_or_default();
+        let lists = Lists { log: &log, args, titles, short };
         if args.sort == Sort::Size { lists.by_size(out)? } else { lists.by_age(out)? }
     }
     out.flush()?;
@@ -155,12 +155,14 @@ struct Lists<'a> {
     args: &'a LsArgs,
     /// Whether titles are shown.
     titles: bool,
+    /// What the ids are shown as.
+    short: ShortIds,
 }
 
 impl Lists<'_> {
     /// Prints page by page, so that nothing waits for the rest.
     fn by_age(&self, out: &mut Output) -> Result<(), Failure> {
-        let wanted = if self.args.all { usize::MAX } else { self.args.limit };
+        let wanted = self.args.limit.wanted();
         let mut pages = Pages::new(self, wanted)?;
         if wanted <= PAGE {
             while let Some(rows) = pages.next()? {
@@ -171,7 +173,7 @@ impl Lists<'_> {
             let printed = |mut rows: Vec<Listed>| {
                 let mut out = Output::memory(is_json, screen.clone());
                 self.complete(&mut rows);
-                print(&rows, &mut out).map(|()| out.take())
+                print(&rows, &self.short, &mut out).map(|()| out.take())
             };
             in_order(|| pages.next(), printed, |bytes| Ok(out.raw(&bytes?)?))?;
         }
@@ -191,7 +193,7 @@ impl Lists<'_> {
         let mut runs = self.log.runs(&query(self.args)).collect::<Result<Vec<_>, _>>()?;
         // Of the same size, in the order of age.
         runs.sort_by_key(|run| if self.args.reverse { run.bytes } else { u64::MAX - run.bytes });
-        let wanted = if self.args.all { usize::MAX } else { self.args.limit };
+        let wanted = self.args.limit.wanted();
         let mut matching = runs.into_iter().filter_map(|run| self.matching(run));
         let rows: Vec<Listed> = matching.by_ref().take(wanted).collect();
         let has_more = wanted > 0 && matching.next().is_some();
@@ -201,7 +203,7 @@ impl Lists<'_> {
         self.print(rows, out)?;
         if has_more {
             out.flush()?;
-            more("runs", None, "--limit N, or --all");
+            more("runs", None, "-n N, or --all");
         }
         Ok(())
     }
@@ -229,7 +231,7 @@ impl Lists<'_> {
                 }
             });
         }
-        print(&rows, out)
+        print(&rows, &self.short, out)
     }
 
     /// Reads the titles, or leaves out those that were read to find the runs.
@@ -299,7 +301,7 @@ fn query(args: &LsArgs) -> RunQuery {
 }
 
 /// Prints runs as JSON Lines or as a table.
-pub(crate) fn print<W: Write>(rows: &[Listed], out: &mut Output<W>) -> Result<(), Failure> {
+fn print<W: Write>(rows: &[Listed], short: &ShortIds, out: &mut Output<W>) -> Result<(), Failure> {
     if out.is_json() {
         for listed in rows {
             out.object(listed)?;
@@ -311,29 +313,21 @@ pub(crate) fn print<W: Write>(rows: &[Listed], out: &mut Output<W>) -> Result<()
     }
     let columns = [
         Column::id("RUN"),
-        Column::id("AGENT"),
-        Column::left("STATUS"),
+        Column::id("AGENT").unless_same(),
+        Column::left("STATUS").unless_same(),
         Column::left("STARTED"),
-        Column::left("ENDED").optional(0),
+        Column::left("ENDED").optional(0).unless_same(),
         Column::right("RECORDS").optional(1),
         Column::right("BYTES").optional(2),
         Column::text("TITLE"),
     ];
-    let cells = rows.iter().map(|listed| cells(listed, out));
-    if rows.iter().all(|listed| listed.title.is_unread()) {
-        table::write(out, &but_last(columns), &cells.map(but_last).collect::<Vec<_>>())?;
-    } else {
-        table::write(out, &columns, &cells.collect::<Vec<_>>())?;
-    }
-    Ok(())
+    let has_titles = !rows.iter().all(|listed| listed.title.is_unread());
+    let columns = &columns[..columns.len() - usize::from(!has_titles)];
+    let cells: Vec<_> = rows.iter().map(|listed| cells(listed, short, out)).collect();
+    Ok(table::write(out, columns, &cells)?)
 }
 
-/// A row without the title.
-fn but_last<T>([run, agent, status, started, ended, records, bytes, _]: [T; 8]) -> [T; 7] {
-    [run, agent, status, started, ended, records, bytes]
-}
-
-fn cells<W: Write>(listed: &Listed, out: &Output<W>) -> [Cell; 8] {
+fn cells<W: Write>(listed: &Listed, short: &ShortIds, out: &Output<W>) -> [Cell; 8] {
     let run = &listed.run;
     let time = |at| out.screen().map_or_else(|| out.time(at), |screen| screen.minute(at));
     let started = if run.started { time(run.started_at) } else { "not started".to_owned() };
@@ -344,7 +338,7 @@ fn cells<W: Write>(listed: &Listed, out: &Output<W>) -> [Cell; 8] {
         _ => Style::Plain,
     };
     [
-        Cell::styled(run.run.as_str(), Style::Strong),
+        Cell::styled(short.shown(run.run.as_str()), Style::Strong),
         run.agent.as_str().into(),
         Cell::styled(run.status.as_str(), style),
         started.into(),
@@ -361,7 +355,7 @@ struct AgentRow<'a> {
 }
 
 fn agents(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
-    let mut left = if args.all { usize::MAX } else { args.limit };
+    let mut left = args.limit.wanted();
     let mut after = None;
     while left > 0 {
         // One more than requested shows whether there are more.

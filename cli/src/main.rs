@@ -10,11 +10,16 @@
 mod adopt;
 mod amount;
 mod args;
+mod arguments;
 mod backup;
+mod chat;
 mod command_line;
 mod compact;
 mod confirm;
+mod conversation;
 mod demo;
+#[path = "../examples/demo.rs"]
+mod demonstration;
 mod doctor;
 mod documents;
 mod du;
@@ -30,6 +35,7 @@ mod import;
 mod in_order;
 mod inspect;
 mod json;
+mod limit;
 mod line;
 mod ls;
 mod manual;
@@ -38,22 +44,25 @@ mod names;
 mod output;
 mod pager;
 mod pretty;
+mod readable;
 mod receipts;
 mod rm;
 mod salvage;
 mod screen;
 mod search;
+mod short;
 mod show;
 mod stat;
+mod status;
 mod store;
 mod table;
 mod tail;
+mod times;
 mod usage;
 mod verify;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use runlog_formats as formats;
 
 use crate::args::{Args, Command};
@@ -61,7 +70,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match args::parsed(std::env::args_os().collect()) {
         Ok(args) => args,
         Err(error) => return command_line::answer(error),
     };
@@ -98,8 +107,8 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Salvage(args) => salvage::run(args, out),
         Command::Backup(args) => backup::run(&store, args, out),
         Command::Export(args) => export::run(&store, args, out),
-        Command::Completions(args) => manual::completions(args, out),
-        Command::Man(args) => manual::man(args, out),
+        Command::Completions(args) => manual::completions(args, args::command(), out),
+        Command::Man(args) => manual::man(args, args::command(), out),
         Command::Inspect(inspect) => inspect::run(inspect, &store, out),
         Command::Doctor(doctor) => doctor::run(doctor, &store, out),
         Command::Stat => stat::run(&store, out),

@@ -1,10 +1,9 @@
 //! `runlog completions` and `runlog man`: what shells and `man` know of the command line.
 
-use clap::CommandFactory as _;
+use clap::Command;
 use clap_complete::Shell;
 use serde::Serialize;
 
-use crate::args::Args;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 
@@ -30,9 +29,13 @@ enum Row<'a> {
     Man { command: Option<&'a str>, page: &'a str },
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, out: &mut Output) -> Result<Exit, Failure> {
+pub(crate) fn completions(
+    args: &CompletionsArgs,
+    mut command: Command,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "runlog", &mut script);
+    clap_complete::generate(args.shell, &mut command, "runlog", &mut script);
     if out.is_json() {
         let (shell, script) = (args.shell.to_string(), &*String::from_utf8_lossy(&script));
         out.object(&Row::Completions { shell, script })?;
@@ -42,8 +45,7 @@ pub(crate) fn completions(args: &CompletionsArgs, out: &mut Output) -> Result<Ex
     Ok(Exit::Fine)
 }
 
-pub(crate) fn man(args: &ManArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let mut whole = Args::command();
+pub(crate) fn man(args: &ManArgs, mut whole: Command, out: &mut Output) -> Result<Exit, Failure> {
     // Options of all commands are in the pages of each only once it is built.
     whole.build();
     let page = match &args.command {

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use crate::escape::escaped;
+use crate::escape::{escaped, write_object};
 use crate::failure::{Exit, Failure};
-use crate::output::write_object;
 
 /// Whether messages are objects. It is said once, before the command begins.
 static IS_JSON: AtomicBool = AtomicBool::new(false);

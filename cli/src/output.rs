@@ -9,10 +9,8 @@ use std::process::Child;
 
 use runlog::Timestamp;
 use serde::Serialize;
-use serde_json::ser::Formatter;
 
-use crate::escape::{write_json, write_text};
-pub(crate) use crate::message::{complain, note};
+use crate::escape::{write_object, write_text};
 use crate::pager;
 use crate::screen::{Screen, Style};
 
@@ -117,10 +115,10 @@ impl<W: Write> Output<W> {
 
     /// Writes a part of a line that looks like this on a terminal.
     pub(crate) fn styled(&mut self, style: Style, text: impl AsRef<[u8]>) -> io::Result<()> {
-        let (on, off) = self.screen.as_ref().map_or(("", ""), |screen| screen.marks(style));
-        self.raw(on.as_bytes())?;
+        let look = self.screen.as_ref().map(|screen| screen.look(style)).unwrap_or_default();
+        write!(self.out, "{look}")?;
         self.text(text)?;
-        self.raw(off.as_bytes())
+        write!(self.out, "{look:#}")
     }
 
     /// Writes bytes unchanged.
@@ -147,32 +145,6 @@ impl<W: Write> Output<W> {
     /// Flushes everything to the system.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-/// Writes one JSON object as a line.
-pub(crate) fn write_object(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, PlainJson);
-    object.serialize(&mut serializer).map_err(io::Error::from)?;
-    out.write_all(b"\n")
-}
-
-/// JSON in one line.
-struct PlainJson;
-
-impl Formatter for PlainJson {
-    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
-    where
-        W: ?Sized + Write,
-    {
-        write_json(writer, fragment)
-    }
-
-    fn write_raw_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
-    where
-        W: ?Sized + Write,
-    {
-        write_json(writer, fragment)
     }
 }
 

@@ -4,23 +4,30 @@ use std::path::Path;
 
 use runlog::Receipt;
 
-use crate::args::ReceiptsArgs;
 use crate::failure::{Exit, Failure};
-use crate::message::more;
-use crate::output::{Output, note, size};
+use crate::limit::Limit;
+use crate::message::{more, note};
+use crate::output::{Output, size};
 use crate::store;
 use crate::table::{self, Cell, Column};
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReceiptsArgs {
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+}
+
 pub(crate) fn run(args: &ReceiptsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
+    let wanted = args.limit.wanted();
     // One more than requested shows whether there are more.
-    let mut receipts = log.receipts(args.limit.saturating_add(1))?;
-    let has_more = receipts.len() > args.limit;
-    receipts.truncate(args.limit);
+    let mut receipts = log.receipts(wanted.saturating_add(1))?;
+    let has_more = receipts.len() > wanted;
+    receipts.truncate(wanted);
     print(&receipts, out)?;
     out.flush()?;
     if has_more {
-        more("receipts", None, "--limit N");
+        more("receipts", None, "-n N, or --all");
     } else if receipts.is_empty() && !out.is_json() {
         note("no receipts");
     }

@@ -7,11 +7,11 @@ use std::path::Path;
 use runlog::{Deleted, Erased, RunLog, RunSummary};
 use serde::Serialize;
 
-use crate::args::RunArgs;
 use crate::confirm;
 use crate::failure::{Exit, Failure};
-use crate::find;
-use crate::output::{Output, complain, count, note, size};
+use crate::find::{self, RunArgs};
+use crate::message::{complain, note};
+use crate::output::{Output, count, size};
 use crate::store;
 
 /// The options of `rm` and `erase`.

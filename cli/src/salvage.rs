@@ -1,16 +1,32 @@
 //! `runlog salvage BROKEN OUT`: reads everything that can still be read out of a damaged store into
 //! a new one, and lists what is missing. With `--replace` the new store takes the place of BROKEN.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use runlog::salvaged::{Caveat, Missing};
 use runlog::{Corruption, SalvageReport};
 use serde::Serialize;
 
-use crate::args::SalvageArgs;
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
+
+/// The arguments of `salvage`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SalvageArgs {
+    /// The damaged store. `--store` plays no part.
+    pub(crate) broken: PathBuf,
+
+    /// The new store, where no file may exist.
+    #[arg(required_unless_present = "replace", conflicts_with = "replace")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Put the new store in the place of the damaged one, which gets another name beside it.
+    ///
+    /// A store that opens stays as it is. The exit code is 0 if the store opens now.
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
 
 /// One finding, or at the end the sum.
 #[derive(Serialize)]

@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal as _};
 
+use anstyle::AnsiColor::{Green, Magenta, Red};
 use jiff::tz::TimeZone;
 use runlog::Timestamp;
 use rustix::termios::tcgetwinsize;
@@ -32,6 +33,10 @@ pub(crate) enum Style {
     Bad,
     /// Something is going on, or has a name of its own.
     Lively,
+    /// What was searched for.
+    Match,
+    /// Something that is beside the point.
+    Dim,
 }
 
 impl Screen {
@@ -56,6 +61,11 @@ impl Screen {
         self.formatted(at, "%Y-%m-%d %H:%M:%S")
     }
 
+    /// The time of the day on the clock of the user.
+    pub(crate) fn clock(&self, at: Timestamp) -> String {
+        self.formatted(at, "%H:%M:%S")
+    }
+
     /// The time on the clock of the user, to the minute.
     pub(crate) fn minute(&self, at: Timestamp) -> String {
         self.formatted(at, "%Y-%m-%d %H:%M")
@@ -69,20 +79,22 @@ impl Screen {
         at.to_zoned(self.zone.clone()).strftime(format).to_string()
     }
 
-    /// What is written in front of a text and behind it.
-    pub(crate) fn marks(&self, style: Style) -> (&'static str, &'static str) {
+    /// How a text looks on this terminal.
+    pub(crate) fn look(&self, style: Style) -> anstyle::Style {
+        let plain = anstyle::Style::new();
         // Magenta instead of cyan, because both light and dark terminals show it clearly: in the
         // palettes of xterm, VS Code and Solarized its contrast is 3.3 to 5.4, that of cyan 2.0 on
         // white.
-        let code = match style {
-            _ if !self.has_colours => return ("", ""),
-            Style::Plain => return ("", ""),
-            Style::Strong => "\x1b[1m",
-            Style::Good => "\x1b[32m",
-            Style::Bad => "\x1b[31m",
-            Style::Lively => "\x1b[35m",
-        };
-        (code, "\x1b[0m")
+        match style {
+            _ if !self.has_colours => plain,
+            Style::Plain => plain,
+            Style::Strong => plain.bold(),
+            Style::Good => Green.on_default(),
+            Style::Bad => Red.on_default(),
+            Style::Lively => Magenta.on_default(),
+            Style::Match => Red.on_default().bold(),
+            Style::Dim => plain.dimmed(),
+        }
     }
 }
 

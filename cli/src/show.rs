@@ -1,6 +1,7 @@
 //! `runlog show`: prints the records of one run, for people, as JSON Lines, or byte for byte.
 //!
-//! For people a record is a heading with its payload below, or one line; the first on terminals.
+//! For people a run is a conversation on terminals, and elsewhere each record is a line. Each
+//! record can also be a heading with its payload below.
 //!
 //! A damaged record is reported on standard error, and the others are printed; then the exit code
 //! is 3.
@@ -9,14 +10,14 @@ use std::path::Path;
 
 use runlog::{Error, Reader, Record, RunRef, RunSummary, Seq};
 
-use crate::args::RunArgs;
+use crate::chat::{Chat, Turn};
 use crate::failure::{Exit, Failure};
-use crate::find;
+use crate::find::{self, RunArgs};
 use crate::formats::envelope::ENVELOPE;
 use crate::formats::facts::Facts;
-use crate::formats::facts_of;
 use crate::formats::origin::Origin;
 use crate::formats::whole::Whole;
+use crate::formats::{Format, facts_of};
 use crate::json::RecordRow;
 use crate::line::{self, CUT};
 use crate::message::damaged;
@@ -37,15 +38,19 @@ pub(crate) struct ShowArgs {
     #[arg(long, conflicts_with = "json")]
     raw: bool,
 
-    /// Show each payload below a heading, indented, also where that is no terminal.
+    /// Show a conversation, also where that is no terminal.
     #[arg(long, conflicts_with_all = ["json", "raw"])]
-    pretty: bool,
+    chat: bool,
+
+    /// Show every record: its payload below a heading, JSON indented.
+    #[arg(long, alias = "pretty", conflicts_with_all = ["json", "raw", "chat"])]
+    records: bool,
 
     /// Show each record in one line, also on a terminal.
-    #[arg(long, conflicts_with_all = ["json", "raw", "pretty"])]
+    #[arg(long, conflicts_with_all = ["json", "raw", "chat", "records"])]
     lines: bool,
 
-    /// Neither cut nor fold long payloads.
+    /// Neither cut nor fold what is long.
     #[arg(long)]
     full: bool,
 
@@ -62,8 +67,17 @@ pub(crate) struct ShowArgs {
     to: Option<u64>,
 
     /// Only the last N records.
-    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
-    last: Option<u64>,
+    #[arg(short = 'n', long, alias = "last", value_name = "N")]
+    #[arg(conflicts_with_all = ["from", "to"])]
+    limit: Option<u64>,
+
+    /// Only what this one says: user, assistant, tool, or as the records call it; may be repeated.
+    #[arg(long, conflicts_with = "raw")]
+    role: Vec<String>,
+
+    /// Only records of this kind; may be repeated.
+    #[arg(long, conflicts_with = "raw")]
+    kind: Vec<String>,
 }
 
 pub(crate) fn run(args: &ShowArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
@@ -98,6 +112,7 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
             Err(error) => return Err(error.into()),
         }
     }
+    printer.chat.end(printer.out)?;
     Ok(exit)
 }
 
@@ -109,7 +124,7 @@ fn range(
 ) -> Result<(u64, u64, Vec<Error>), Failure> {
     let from = args.from.unwrap_or(0);
     let to = args.to.map_or(u64::MAX, |last| last.saturating_add(1));
-    let Some(last) = args.last else {
+    let Some(last) = args.limit else {
         return Ok((from, to.max(from), Vec::new()));
     };
     let Last { from, unplaced } = first_of_last(log, run, last)?;
@@ -155,17 +170,41 @@ struct Printer<'a> {
     origin: Option<Origin>,
     /// The file that it makes.
     whole: Whole,
+    chat: Chat,
 }
 
 impl<'a> Printer<'a> {
     fn new(args: &'a ShowArgs, out: &'a mut Output, origin: Option<Origin>) -> Self {
         let whole = Whole::new(origin.as_ref());
-        Self { args, out, origin, whole }
+        Self { args, out, origin, whole, chat: Chat::new(args.full) }
     }
 
     fn facts(&self, record: &Record) -> Option<Facts> {
         let format = self.origin.as_ref()?.format?;
         facts_of(format, record.kind(), record.content_type(), record.payload())
+    }
+
+    /// The same, also of a record that no import brought.
+    fn any_facts(&self, record: &Record) -> Facts {
+        let format = self.origin.as_ref().and_then(|origin| origin.format);
+        let format = format.unwrap_or(Format::JsonLines);
+        let (kind, content) = (record.kind(), record.content_type());
+        facts_of(format, kind, content, record.payload()).unwrap_or_default()
+    }
+
+    /// Whether the record is one of those that are asked for.
+    fn is_wanted(&self, record: &Record) -> bool {
+        let ShowArgs { role, kind, .. } = self.args;
+        let is_of_kind = |wanted: &String| record.kind() == Some(wanted);
+        if !kind.is_empty() && !kind.iter().any(is_of_kind) {
+            return false;
+        }
+        if role.is_empty() {
+            return true;
+        }
+        let facts = self.any_facts(record);
+        let speaker = Turn::of(record, &facts).speaker;
+        role.iter().any(|wanted| *wanted == speaker || facts.role.as_ref() == Some(wanted))
     }
 
     fn heading(&mut self, run: &RunSummary) -> Result<(), Failure> {
@@ -221,11 +260,19 @@ impl<'a> Printer<'a> {
         if self.args.raw {
             return self.raw(record);
         }
+        if !self.is_wanted(record) {
+            return Ok(());
+        }
         if self.out.is_json() {
             return Ok(self.out.object(&RecordRow::new(record, self.facts(record)))?);
         }
-        if self.args.pretty || (!self.args.lines && self.out.screen().is_some()) {
+        if self.args.records {
             return self.pretty(record);
+        }
+        if self.args.chat || (!self.args.lines && self.out.screen().is_some()) {
+            let facts = self.any_facts(record);
+            let turn = Turn::of(record, &facts);
+            return Ok(self.chat.print((record, &facts, turn), self.out)?);
         }
         let max = if self.args.full { usize::MAX } else { CUT };
         let facts = self.facts(record).unwrap_or_default();

@@ -31,7 +31,7 @@ const SHORT_ID: usize = 10;
 
 /// The room for the last text before ids are elided, and before columns are left out.
 const ROOMY_TEXT: usize = 64;
-const SOME_TEXT: usize = 16;
+const SOME_TEXT: usize = 32;
 
 /// What happens to a column if the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,27 +52,34 @@ pub(crate) struct Column {
     name: &'static str,
     is_right: bool,
     fit: Fit,
+    /// Whether a terminal shows it only if its cells differ.
+    unless_same: bool,
 }
 
 impl Column {
     /// A column of words.
     pub(crate) const fn left(name: &'static str) -> Self {
-        Self { name, is_right: false, fit: Fit::Whole }
+        Self { name, is_right: false, fit: Fit::Whole, unless_same: false }
     }
 
     /// A column of numbers.
     pub(crate) const fn right(name: &'static str) -> Self {
-        Self { name, is_right: true, fit: Fit::Whole }
+        Self { name, is_right: true, fit: Fit::Whole, unless_same: false }
     }
 
     /// A column of ids.
     pub(crate) const fn id(name: &'static str) -> Self {
-        Self { name, is_right: false, fit: Fit::Id }
+        Self { name, is_right: false, fit: Fit::Id, unless_same: false }
     }
 
     /// The last column, of text of any length.
     pub(crate) const fn text(name: &'static str) -> Self {
-        Self { name, is_right: false, fit: Fit::Text }
+        Self { name, is_right: false, fit: Fit::Text, unless_same: false }
+    }
+
+    /// Left out on a terminal if all cells say the same.
+    pub(crate) const fn unless_same(self) -> Self {
+        Self { unless_same: true, ..self }
     }
 
     /// May be left out on a narrow terminal; the lowest number goes first.
@@ -101,26 +108,46 @@ impl Cell {
     }
 }
 
-/// Writes rows as columns, two spaces apart, under a heading.
-pub(crate) fn write<W: io::Write, const N: usize>(
+/// Writes rows as columns, two spaces apart, under a heading. A row may have more cells than there
+/// are columns.
+pub(crate) fn write<W: io::Write, R: AsRef<[Cell]>>(
     out: &mut Output<W>,
-    columns: &[Column; N],
-    rows: &[[Cell; N]],
+    columns: &[Column],
+    rows: &[R],
 ) -> io::Result<()> {
-    let names = columns.map(|column| Cell::styled(column.name, Style::Strong));
+    let names: Vec<Cell> =
+        columns.iter().map(|column| Cell::styled(column.name, Style::Strong)).collect();
     // The widths are those of the shown text.
-    let shown: Vec<[Shown<'_>; N]> =
-        std::iter::once(&names).chain(rows).map(|row| row.each_ref().map(Shown::of)).collect();
-    let natural: [usize; N] =
-        std::array::from_fn(|column| shown.iter().map(|row| row[column].width).max().unwrap_or(0));
-    let widths = match out.screen() {
-        Some(screen) => fitted(columns, natural, screen.width()),
-        None => natural.map(Some),
+    let all = std::iter::once(names.as_slice()).chain(rows.iter().map(AsRef::as_ref));
+    let shown: Vec<Vec<Shown<'_>>> =
+        all.map(|row| row.iter().zip(columns).map(|(cell, _)| Shown::of(cell)).collect()).collect();
+    let natural = |at: usize| shown.iter().map(|row| row[at].width).max().unwrap_or(0);
+    let says_the_same = |at: usize| {
+        let mut texts = shown.iter().skip(1).map(|row| &row[at].text);
+        let first = texts.next();
+        shown.len() > 2 && texts.all(|text| Some(text) == first)
     };
+    let is_left_out = |at: usize| columns[at].unless_same && says_the_same(at);
+    let widths = match out.screen() {
+        Some(screen) => {
+            let natural = (0..columns.len()).map(|at| (!is_left_out(at)).then(|| natural(at)));
+            fitted(columns, &natural.collect::<Vec<_>>(), screen.width())
+        }
+        None => (0..columns.len()).map(|at| Some(natural(at))).collect(),
+    };
+    if out.screen().is_some() {
+        let same = (0..columns.len()).filter(|at| is_left_out(*at) && shown[1][*at].text != "-");
+        let same: Vec<_> =
+            same.map(|at| format!("{} {}", columns[at].name, shown[1][at].text)).collect();
+        if !same.is_empty() {
+            out.styled(Style::Dim, same.join(", "))?;
+            out.line("")?;
+        }
+    }
     let last = widths.iter().rposition(Option::is_some);
     for row in &shown {
-        for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let Some(width) = width else { continue };
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let Some(width) = *width else { continue };
             let (text, wide) = cell.within(width, columns[at].fit == Fit::Id);
             let pad = width.saturating_sub(wide);
             let is_right = columns[at].is_right;
@@ -183,29 +210,24 @@ fn spaces<W: io::Write>(out: &mut Output<W>, mut count: usize) -> io::Result<()>
 
 /// The width of each column so that a row takes `width` columns, if that is possible; `None` for a
 /// column that is left out.
-fn fitted<const N: usize>(
-    columns: &[Column; N],
-    natural: [usize; N],
-    width: usize,
-) -> [Option<usize>; N] {
-    let mut widths = natural.map(Some);
+fn fitted(columns: &[Column], natural: &[Option<usize>], width: usize) -> Vec<Option<usize>> {
+    let mut widths = natural.to_vec();
     if sum(&widths) <= width {
         return widths;
     }
-    let is_text = |at: &usize| columns[*at].fit == Fit::Text;
-    let text = (0..N).find(is_text);
+    let text = columns.iter().position(|column| column.fit == Fit::Text);
     for room in [ROOMY_TEXT, SOME_TEXT] {
         if let Some(text) = text {
-            widths[text] = Some(natural[text].min(room));
+            widths[text] = natural[text].map(|natural| natural.min(room));
         }
         elide(columns, &mut widths, width, ROOMY_ID);
     }
     while sum(&widths) > width {
-        let optional = |at: &usize| match columns[*at].fit {
-            Fit::Optional(rank) if widths[*at].is_some() => Some((rank, *at)),
+        let optional = |at: usize| match columns[at].fit {
+            Fit::Optional(rank) if widths[at].is_some() => Some((rank, at)),
             _ => None,
         };
-        let Some((_, first)) = (0..N).filter_map(|at| optional(&at)).min() else { break };
+        let Some((_, first)) = (0..columns.len()).filter_map(optional).min() else { break };
         widths[first] = None;
     }
     elide(columns, &mut widths, width, SHORT_ID);
@@ -214,20 +236,15 @@ fn fitted<const N: usize>(
             widths[text] = None;
         }
         let free = width.saturating_sub(sum(&widths));
-        widths[text] = widths[text].map(|kept| natural[text].min(kept + free));
+        widths[text] = widths[text].zip(natural[text]).map(|(kept, all)| all.min(kept + free));
     }
     widths
 }
 
 /// Makes the widest id narrower, again and again, down to `least`.
-fn elide<const N: usize>(
-    columns: &[Column; N],
-    widths: &mut [Option<usize>; N],
-    width: usize,
-    least: usize,
-) {
+fn elide(columns: &[Column], widths: &mut [Option<usize>], width: usize, least: usize) {
     while sum(widths) > width {
-        let ids = (0..N).filter(|at| columns[*at].fit == Fit::Id);
+        let ids = (0..columns.len()).filter(|at| columns[*at].fit == Fit::Id);
         let Some(widest) = ids.max_by_key(|at| widths[*at]) else { return };
         match &mut widths[widest] {
             Some(now) if *now > least => *now -= 1,

@@ -16,13 +16,12 @@ use runlog::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use crate::args::RunArgs;
 use crate::failure::{Exit, Failure};
-use crate::find;
+use crate::find::{self, RunArgs};
 use crate::json::RecordRow;
 use crate::line::{self, CUT};
-use crate::message::damaged;
-use crate::output::{Output, note};
+use crate::message::{damaged, note};
+use crate::output::Output;
 use crate::show::{Last, first_of_last};
 use crate::store;
 
@@ -43,8 +42,8 @@ pub(crate) struct TailArgs {
     agent: Option<String>,
 
     /// How many of the last records to print.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
-    lines: usize,
+    #[arg(short = 'n', long, alias = "lines", value_name = "N", default_value_t = 10)]
+    limit: usize,
 
     /// Go on with what is appended: until the run ends, or without RUN until the command is
     /// interrupted.
@@ -103,7 +102,13 @@ pub(crate) fn run(args: &TailArgs, path: &Path, out: &mut Output) -> Result<Exit
             let named = RunArgs { run: run.clone(), agent: args.agent.clone() };
             one(&log, &find::run(&log, &named)?, &mut printer)?;
         }
-        None => all(&log, &mut printer)?,
+        None => {
+            // One that is followed may still come.
+            if let Some(agent) = args.agent.as_deref().filter(|_| !args.follow) {
+                find::agent(&log, agent)?;
+            }
+            all(&log, &mut printer)?;
+        }
     }
     printer.out.flush()?;
     Ok(printer.exit)
@@ -115,7 +120,7 @@ fn one(log: &Reader, summary: &RunSummary, printer: &mut Printer<'_>) -> Result<
     // Before the records are read, so that none is between them and what is followed.
     let end = log.end_cursor()?;
     let mut next = Seq(0);
-    let Last { from, unplaced } = first_of_last(log, run, printer.args.lines as u64)?;
+    let Last { from, unplaced } = first_of_last(log, run, printer.args.limit as u64)?;
     unplaced.into_iter().try_for_each(|error| printer.failed(error))?;
     for record in log.trace(run)?.range(Seq(from)..)? {
         match record {
@@ -160,7 +165,7 @@ fn all(log: &Reader, printer: &mut Printer<'_>) -> Result<(), Failure> {
         Some(agent) => Follow::Agent(agent),
         None => Follow::Everything,
     };
-    let wanted = printer.args.lines;
+    let wanted = printer.args.limit;
     let end = log.end_cursor()?;
     let mut back = BACK.max(2 * wanted as u64);
     let (last, mut follower) = loop {

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
+use crate::limit::Limit;
 use crate::message::{damaged, more};
 use crate::output::{Output, grouped};
 use crate::screen::Style;
@@ -35,13 +36,8 @@ pub(crate) struct UsageArgs {
     #[command(flatten)]
     filters: Filters,
 
-    /// The most rows to list.
-    #[arg(long, default_value_t = 20, conflicts_with = "all")]
-    limit: usize,
-
-    /// List all.
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    limit: Limit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -116,6 +112,7 @@ struct Row<'a> {
 
 pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
+    args.filters.check(&log)?;
     let mut sums = Sums::new(args);
     let (mut some, mut bytes) = (Vec::new(), 0);
     for run in log.runs(&args.filters.query().oldest_first()) {
@@ -133,14 +130,14 @@ pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exi
     print(args, &rows, &total, out)?;
     out.flush()?;
     if rows.len() > args.wanted() {
-        more(args.by.plural(), None, "--limit N, or --all");
+        more(args.by.plural(), None, "-n N, or --all");
     }
     Ok(exit)
 }
 
 impl UsageArgs {
     fn wanted(&self) -> usize {
-        if self.all { usize::MAX } else { self.limit }
+        self.limit.wanted()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A run as lines, or as the file that it was imported from.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use memchr::memchr;
 use runlog::{Error, Reader, RecordView, RunRef, RunSummary};
@@ -12,7 +12,7 @@ use crate::formats::origin::{Origin, digest_text};
 use crate::formats::whole::Whole;
 
 use super::otlp;
-use super::report::Why;
+use super::outcome::{Counted, Why, Written};
 
 /// What a run becomes.
 #[derive(Debug)]
@@ -56,15 +56,6 @@ impl Form {
     }
 }
 
-/// What was written.
-#[derive(Debug, Default)]
-pub(crate) struct Written {
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
-    /// Records that are damaged, and were left out.
-    pub(crate) damaged: u64,
-}
-
 /// Writes a run in its form.
 pub(crate) fn write(
     log: &Reader,
@@ -90,7 +81,7 @@ fn write_records(
 ) -> Result<Written, Why> {
     let mut whole = Whole::new(form.origin());
     let digest = form.origin().and_then(|origin| Some((origin.records?, origin.digest.as_ref()?)));
-    let mut out = Counted { out, bytes: 0, digest: digest.map(|_| Sha256::new()) };
+    let mut out = Counted::new(out, digest.map(|_| Sha256::new()));
     let mut written = Written::default();
     let mut found = None;
     let mut trace = log.trace(RunRef::from(run))?;
@@ -139,31 +130,4 @@ fn check(origin: &Origin, written: &Written, found: Option<[u8; 32]>) -> Result<
         return Err(Why::Differs);
     }
     Ok(())
-}
-
-/// Counts what is written, and makes its digest.
-struct Counted<'w, W> {
-    out: &'w mut W,
-    bytes: u64,
-    digest: Option<Sha256>,
-}
-
-impl<W: Write> Write for Counted<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(bytes)?;
-        self.bytes += bytes.len() as u64;
-        if let Some(digest) = &mut self.digest {
-            digest.update(bytes);
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
 }

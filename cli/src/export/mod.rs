@@ -3,12 +3,14 @@
 //! - [`tree`]: folders and files below the target, none of which is there half written.
 //! - [`lines`]: a run as lines, or as the file that it was imported from.
 //! - [`otlp`]: a run as a trace of OpenTelemetry.
+//! - [`outcome`]: what was written of a run, or why nothing was.
 //! - [`report`]: what the user is told.
 //!
 //! The names of the files are made by [`crate::names`].
 
 mod lines;
 mod otlp;
+mod outcome;
 mod report;
 mod tree;
 
@@ -30,8 +32,9 @@ use crate::names::{names_of, stem};
 use crate::output::Output;
 use crate::store;
 
-use self::lines::{Form, Written};
-use self::report::{Reporter, Why};
+use self::lines::Form;
+use self::outcome::{Why, Written, is_gone};
+use self::report::Reporter;
 use self::tree::Tree;
 
 /// How many bytes are written at once.
@@ -115,6 +118,7 @@ fn each_run(
             |run: &&RunSummary| filters.takes(run) && filters.takes_time(run.started_at);
         return runs.iter().filter(is_wanted).try_for_each(each);
     }
+    filters.check(log)?;
     log.runs(&filters.started().oldest_first()).try_for_each(|run| each(&run?))
 }
 
@@ -264,9 +268,4 @@ impl Stream<'_> {
         serde_json::to_writer(&mut *out, &heading).map_err(io::Error::from)?;
         Ok(out.write_all(b"\n")?)
     }
-}
-
-/// Whether the run was deleted meanwhile.
-fn is_gone(error: &Error) -> bool {
-    error.is_not_found() || matches!(error, Error::Evicted { .. })
 }

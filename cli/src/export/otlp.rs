@@ -29,8 +29,7 @@ use crate::formats::facts::{Facts, Usage};
 use crate::formats::origin::Origin;
 use crate::formats::{Format, facts_in, value_of};
 
-use super::lines::Written;
-use super::report::Why;
+use super::outcome::{Counted, Why, Written};
 
 /// The version of the semantic conventions.
 const VERSION: &str = "1.41.0";
@@ -53,7 +52,7 @@ pub(crate) fn write(
     origin: Option<&Origin>,
     out: &mut impl Write,
 ) -> Result<Written, Why> {
-    let mut out = Counted { out, bytes: 0 };
+    let mut out = Counted::new(out, None);
     let mut written = Written::default();
     let trace = Trace::new(run, origin);
     let schema = format!("https://opentelemetry.io/schemas/{VERSION}");
@@ -356,27 +355,4 @@ fn first<const N: usize>(digest: Sha256) -> [u8; N] {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-}
-
-/// Counts what is written.
-struct Counted<'w, W> {
-    out: &'w mut W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(bytes)?;
-        self.bytes += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
 }

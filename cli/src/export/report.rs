@@ -1,131 +1,17 @@
 //! What the user is told of an export to files: a line for each run, and the sums.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use runlog::{Error, RunSummary};
-use rustix::io::Errno;
+use runlog::RunSummary;
 use serde::Serialize;
 
 use crate::escape::shown;
-use crate::failure::{Exit, Failure, with_sources};
+use crate::failure::{Exit, Failure};
 use crate::message::complain;
 use crate::output::{Output, count, size};
 
-use super::is_gone;
-use super::lines::{Form, Written};
-
-/// Why a run is not exported.
-#[derive(Debug)]
-pub(crate) enum Why {
-    /// Something has the name of its file.
-    Exists,
-    /// Something that is no folder has the name of one.
-    InTheWay {
-        name: String,
-    },
-    /// So many records are damaged, and the file is of no use without them.
-    Damaged {
-        records: u64,
-    },
-    /// Its import was cut short, or is not at its end yet.
-    Unfinished {
-        records: u64,
-        found: u64,
-    },
-    /// The records are not those of the file that was imported.
-    Differs,
-    /// It was deleted meanwhile.
-    Deleted,
-    Store(Error),
-    Io(io::Error),
-}
-
-impl Why {
-    /// The reason, if other runs can be exported all the same; else the failure.
-    pub(crate) fn of_a_run(self) -> Result<Self, Failure> {
-        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        match self {
-            Self::Store(error) if is_gone(&error) => Ok(Self::Deleted),
-            Self::Store(error) if !error.is_corruption() => Err(error.into()),
-            Self::Io(error)
-                if matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) =>
-            {
-                Err(Failure::said(format!("the export stops: {error}")))
-            }
-            why => Ok(why),
-        }
-    }
-
-    /// As a word.
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Exists => "exists",
-            Self::InTheWay { .. } => "in_the_way",
-            Self::Damaged { .. } | Self::Store(_) => "damaged",
-            Self::Unfinished { .. } => "unfinished",
-            Self::Differs => "differs",
-            Self::Deleted => "deleted",
-            Self::Io(_) => "io",
-        }
-    }
-
-    fn exit(&self) -> Exit {
-        if self.word() == "damaged" { Exit::Damage } else { Exit::Error }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists => f.write_str("is there already, and is not replaced"),
-            Self::InTheWay { name } => write!(f, "{name} is there and is no folder"),
-            Self::Damaged { records } => write!(
-                f,
-                "{} damaged, so the file is not whole; --format jsonl exports the others",
-                count(*records, "record")
-            ),
-            Self::Unfinished { records, found } => write!(
-                f,
-                "the import of it has not ended: {found} of {}; import it again, or export it by \
-                 --format jsonl",
-                count(*records, "record")
-            ),
-            Self::Differs => f.write_str(
-                "the records are not those of the file that was imported; --format jsonl exports \
-                 them",
-            ),
-            Self::Deleted => f.write_str("was deleted meanwhile"),
-            Self::Store(error) => f.write_str(&with_sources(error)),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl From<Error> for Why {
-    fn from(error: Error) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<io::Error> for Why {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<io::ErrorKind> for Why {
-    fn from(kind: io::ErrorKind) -> Self {
-        Self::Io(kind.into())
-    }
-}
-
-impl From<Errno> for Why {
-    fn from(error: Errno) -> Self {
-        Self::Io(error.into())
-    }
-}
+use super::lines::Form;
+use super::outcome::{Why, Written};
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

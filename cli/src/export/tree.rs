@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::report::Why;
+use super::outcome::Why;
 
 /// What the names of unfinished files begin with.
 const UNFINISHED: &str = ".runlog-export";

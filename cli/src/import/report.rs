@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::formats::Format;
-use crate::output::{Output, complain, count, grouped, note, size};
+use crate::message::{complain, note};
+use crate::output::{Output, count, grouped, size};
 
 use super::file::{How, Imported};
 use super::tree::Source;

@@ -3,54 +3,39 @@
 
 use std::collections::VecDeque;
 
-use runlog::{Lsn, Reader, RunRef, RunSummary, Trace};
+use runlog::{Lsn, RunRef, RunSummary};
 
-use super::{CHUNK, Searcher};
+use super::searcher::{CHUNK, Searched, Searcher};
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// How far one run goes on in front of the others, in places of the log.
 const STRIDE: u64 = 256;
 
-/// A run that is being searched.
-pub(super) struct Searched<'r> {
-    /// Its place in the list.
-    place: usize,
-    pub(super) run: &'r RunSummary,
-    /// The records that are left; `None` when it is over.
-    pub(super) trace: Option<Trace>,
-    /// The place of the last record in the log.
-    pub(super) at: Lsn,
-    pub(super) matches: u64,
-    /// What was found and is not printed yet.
-    pub(super) out: Output<Vec<u8>>,
-}
-
 impl Searcher<'_, '_> {
     /// Searches these runs, and hands over what it finds in their order. `over` is told of each
     /// that is done. Answers whether to go on.
     pub(super) fn together<'r>(
         &self,
-        log: &Reader,
         runs: impl Iterator<Item = (usize, &'r RunSummary)>,
         over: impl Fn(&RunSummary),
     ) -> Result<bool, Failure> {
         let open: Result<VecDeque<_>, Failure> = runs
             .map(|(place, run)| {
-                let trace = match log.trace(RunRef::from(run)) {
+                let trace = match self.log.trace(RunRef::from(run)) {
                     // It was deleted since the list was made.
                     Err(error) if error.is_not_found() => None,
                     trace => Some(trace?),
                 };
                 let out = Output::memory(self.is_json, self.screen.clone());
-                Ok(Searched { place, run, trace, at: Lsn(0), matches: 0, out })
+                Ok(Searched::new((place, run), trace, out))
             })
             .collect();
         let mut open = open?;
         while let Some(first) = open.front_mut() {
             let is_over = first.trace.is_none();
             if (is_over || first.out.len() >= CHUNK)
-                && !self.turns.give(first.place, first.out.take(), is_over)
+                && !self.turns.give(first.place, first.take(), is_over)
             {
                 return Ok(false);
             }

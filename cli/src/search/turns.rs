@@ -15,6 +15,14 @@ const MAX_WAITING: usize = 64 << 20;
 /// How often progress is shown, and when for the first time.
 const PROGRESS: Duration = Duration::from_millis(500);
 
+/// What was found in a run, as it is printed.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) bytes: Vec<u8>,
+    /// Where each match begins.
+    pub(crate) starts: Vec<usize>,
+}
+
 /// Takes what was found in each run, and prints it in their order.
 pub(crate) struct Turns<'o> {
     state: Mutex<State<'o>>,
@@ -32,9 +40,15 @@ struct State<'o> {
     /// The run whose turn it is.
     next: usize,
     /// Finished runs behind it.
-    waiting: BTreeMap<usize, Vec<u8>>,
+    waiting: BTreeMap<usize, Found>,
     waiting_bytes: usize,
+    /// How many more matches are wanted.
+    left: usize,
+    /// Whether something is printed already, and whether runs stand apart from one another.
     has_found: bool,
+    has_groups: bool,
+    /// Whether a part of the run is printed.
+    is_within: bool,
     is_damaged: bool,
     failure: Option<Failure>,
     /// Whether a line of progress is on the terminal.
@@ -42,13 +56,16 @@ struct State<'o> {
 }
 
 impl<'o> Turns<'o> {
-    pub(crate) fn new(out: &'o mut Output, runs: usize) -> Self {
+    pub(crate) fn new(out: &'o mut Output, runs: usize, most: usize, has_groups: bool) -> Self {
         let state = State {
             out,
             next: 0,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
+            left: most,
             has_found: false,
+            has_groups,
+            is_within: false,
             is_damaged: false,
             failure: None,
             is_on_screen: false,
@@ -64,31 +81,31 @@ impl<'o> Turns<'o> {
 
     /// Takes a part of what was found in the run at this place, the last one or not. It waits for
     /// the runs in front if there is much. Answers whether to go on.
-    pub(crate) fn give(&self, place: usize, bytes: Vec<u8>, is_last: bool) -> bool {
+    pub(crate) fn give(&self, place: usize, found: Found, is_last: bool) -> bool {
         let mut state = self.lock();
         loop {
-            if state.failure.is_some() {
+            if state.is_over() {
                 return false;
             }
             if state.next == place {
                 break;
             }
-            if is_last && state.waiting_bytes + bytes.len() <= MAX_WAITING {
-                state.waiting_bytes += bytes.len();
-                state.waiting.insert(place, bytes);
+            if is_last && state.waiting_bytes + found.bytes.len() <= MAX_WAITING {
+                state.waiting_bytes += found.bytes.len();
+                state.waiting.insert(place, found);
                 return true;
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let printed = state.print(&bytes, is_last);
+        let printed = state.print(&found, is_last);
         if let Err(error) = printed {
             state.failure = Some(error.into());
         }
         self.moved.notify_all();
-        if state.next >= self.runs || state.failure.is_some() {
+        if state.next >= self.runs || state.is_over() {
             self.over.notify_all();
         }
-        state.failure.is_none()
+        !state.is_over()
     }
 
     /// Reports damage of a record. The search goes on.
@@ -111,11 +128,11 @@ impl<'o> Turns<'o> {
     /// meanwhile: `text` is given the number of runs that are done.
     pub(crate) fn wait(&self, are_over: impl Fn() -> bool, text: impl Fn(usize) -> String) {
         let mut state = self.lock();
-        while state.next < self.runs && state.failure.is_none() && !are_over() {
+        while state.next < self.runs && !state.is_over() && !are_over() {
             let (now, waited) = self
                 .over
                 .wait_timeout_while(state, PROGRESS, |state| {
-                    state.next < self.runs && state.failure.is_none()
+                    state.next < self.runs && !state.is_over()
                 })
                 .unwrap_or_else(PoisonError::into_inner);
             state = now;
@@ -142,25 +159,38 @@ impl<'o> Turns<'o> {
 }
 
 impl State<'_> {
-    fn print(&mut self, bytes: &[u8], is_last: bool) -> io::Result<()> {
-        self.write(bytes)?;
+    /// Whether nothing more is printed.
+    fn is_over(&self) -> bool {
+        self.failure.is_some() || self.left == 0
+    }
+
+    fn print(&mut self, found: &Found, is_last: bool) -> io::Result<()> {
+        self.write(found)?;
         if is_last {
+            self.is_within = false;
             self.next += 1;
-            while let Some(bytes) = self.waiting.remove(&self.next) {
-                self.waiting_bytes -= bytes.len();
-                self.write(&bytes)?;
+            while let Some(found) = self.waiting.remove(&self.next) {
+                self.waiting_bytes -= found.bytes.len();
+                self.write(&found)?;
+                self.is_within = false;
                 self.next += 1;
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
+    fn write(&mut self, found: &Found) -> io::Result<()> {
+        let most = found.starts.get(self.left).copied().unwrap_or(found.bytes.len());
+        let bytes = found.bytes.get(..most).unwrap_or_default();
+        if bytes.is_empty() || self.left == 0 {
             return Ok(());
         }
-        self.has_found = true;
+        self.left -= found.starts.len().min(self.left);
         self.clear();
+        if self.has_groups && self.has_found && !self.is_within {
+            self.out.raw(b"\n")?;
+        }
+        (self.has_found, self.is_within) = (true, true);
         self.out.raw(bytes)?;
         // At once, as it is found.
         self.out.flush()

@@ -143,7 +143,7 @@ fn receipts_tell_what_went_by_which_rule() {
     assert_eq!(text.text().lines().count(), 4);
     let ran = world.run(&["receipts", "--limit", "2"]);
     assert_eq!((ran.code, ran.text().lines().count()), (Some(0), 3));
-    assert_eq!(ran.stderr, "more receipts: --limit N\n");
+    assert_eq!(ran.stderr, "more receipts: -n N, or --all\n");
 }
 
 #[test]

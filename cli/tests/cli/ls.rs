@@ -1,9 +1,9 @@
 //! Listing runs and agents.
 
-use runlog::RunSummary;
+use runlog::{Metadata, RunSummary, Timestamp};
 use serde_json::{Value, from_value, json};
 
-use crate::world::{World, keys};
+use crate::world::{Terminal, World, keys};
 
 /// Five runs of two agents, an hour apart.
 fn world() -> World {
@@ -29,7 +29,9 @@ fn runs_are_listed_newest_first() {
     assert_eq!(runs(&rows), ["r4", "r3", "r2", "r1", "r0"]);
     let rows = world.good(&["ls", "--json", "--agent", "a"]).json();
     assert_eq!(runs(&rows), ["r4", "r2", "r1"]);
-    assert_eq!(world.good(&["ls", "--json", "--agent", "nobody"]).text(), "");
+    let ran = world.run(&["ls", "--agent", "nobody"]);
+    assert_eq!((ran.code, ran.text()), (Some(1), ""));
+    assert_eq!(ran.stderr, "runlog: no agent nobody has runs\n");
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn runs_are_picked_by_time_and_by_hold_in_both_orders() {
         listed(&["--status", "failed", "--status", "completed", "--oldest"]),
         "r0 r1 r2 r3 r4"
     );
-    let ran = world.run(&["ls", "--since", "yesterday"]);
+    let ran = world.run(&["ls", "--since", "tomorrow"]);
     assert_eq!((ran.code, ran.text()), (Some(2), ""));
 }
 
@@ -162,7 +164,7 @@ fn runs_are_sorted_by_size_and_in_both_directions() {
     assert_eq!(runs(&ran.json()), ["large"]);
     assert_eq!(ran.message().expect("a message")["after"], Value::Null);
     let ran = world.run(&["ls", "--sort", "size", "--limit", "1"]);
-    assert_eq!(ran.stderr, "more runs: --limit N, or --all\n");
+    assert_eq!(ran.stderr, "more runs: -n N, or --all\n");
     assert_eq!(world.run(&["ls", "--sort", "size", "--after", "1.2"]).code, Some(2));
 }
 
@@ -265,4 +267,76 @@ fn ids_cannot_play_with_the_terminal() {
     let shown = world.good(&["show", "../r\n\u{202e}"]);
     assert!(!shown.text().contains('\x1b'));
     assert_eq!(world.good(&["ls", "--json"]).json()[0]["run"], "../r\n\u{202e}");
+}
+
+#[test]
+fn a_terminal_shows_ids_that_can_be_typed_and_what_differs() {
+    let world = World::new();
+    let ids = ["0198a1b2-7c3d-7000-8000-000000000001", "5c2e8f1a-1b7b-4000-8000-000000000001"];
+    for id in ids {
+        world.write(
+            &format!("-home-u-app/{id}.jsonl"),
+            "{\"role\":\"user\",\"content\":\"Fix it\"}\n",
+        );
+    }
+    world.good(&["import", "--create", "-home-u-app"]);
+    for columns in [80, 200] {
+        let (code, shown) = Terminal::of(columns).run(&world, &["ls"]);
+        assert_eq!(code, Some(0), "{shown}");
+        let (same, table) = shown.split_once('\n').expect("lines");
+        assert_eq!(same, "AGENT -home-u-app, STATUS in_progress", "{shown}");
+        assert!(table.starts_with("RUN       STARTED"), "{shown}");
+        for id in ids {
+            let short = &id[..8];
+            assert!(shown.contains(&format!("\n{short}  ")), "{short}: {shown}");
+            world.good(&["show", short]);
+        }
+        assert!(table.lines().skip(1).all(|line| line.ends_with("Fix it")), "{shown}");
+    }
+    // A pipe gets whole ids, and all columns.
+    let ran = world.good(&["list"]);
+    assert!(ids.iter().all(|id| ran.text().contains(id)), "{ran:?}");
+    assert!(ran.text().contains("in_progress") && ran.text().contains("-home-u-app"), "{ran:?}");
+}
+
+#[test]
+fn runs_are_picked_by_days_and_by_how_long_ago_they_began() {
+    let world = World::new();
+    let log = world.open();
+    let now = Timestamp::from(std::time::SystemTime::now());
+    for (run, days) in [("now", 0), ("week", 5), ("old", 30)] {
+        let at = Timestamp(now.0 - days * 86_400_000_000_000);
+        let _ = log.start_run("a", run, Metadata::new(b"").at(at)).expect("a run");
+    }
+    log.close().expect("closed");
+    for (since, expected) in [
+        ("yesterday", "now"),
+        ("1d", "now"),
+        ("7d", "now week"),
+        ("4w", "now week"),
+        ("2020-01-31", "now week old"),
+        ("2020-01-31T12:00:00Z", "now week old"),
+    ] {
+        let rows = world.good(&["ls", "--json", "--since", since]).json();
+        assert_eq!(runs(&rows).join(" "), expected, "{since}");
+    }
+    let ran = world.run(&["ls", "--since", "soon"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("expected a time such as"), "{ran:?}");
+}
+
+#[test]
+fn n_is_the_most_rows_in_every_list() {
+    let world = world();
+    for args in [
+        &["ls", "-n", "1", "--json"][..],
+        &["ls", "-n1", "--json"],
+        &["ls", "--limit", "1", "--json"],
+        &["ls", "--agents", "-n", "1", "--json"],
+        &["tail", "-n", "1", "--json"],
+        &["search", "", "-n", "1", "--json"],
+        &["show", "r1", "-n", "1", "--json"],
+    ] {
+        let ran = world.run(args);
+        assert!(ran.code == Some(0) && ran.json().len() <= 1, "{args:?}: {ran:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The command as its users meet it: as a process, with files, pipes and exit codes.
 //!
 //! - [`adopt`]: runs whose program died.
+//! - [`hyphens`]: ids that begin with a hyphen.
 //! - [`import`]: files go in and come back byte for byte.
 //! - [`guide`]: the guide, block by block.
 //! - [`inspect`]: the structures of a file as they are.
@@ -38,6 +39,7 @@ mod formats;
 mod gc;
 mod guide;
 mod hostile;
+mod hyphens;
 mod import;
 mod inspect;
 mod live;

@@ -49,18 +49,19 @@ fn a_list_fits_the_terminal_and_its_columns_are_in_line() {
     for columns in [80, 200] {
         let (code, shown) = Terminal::of(columns).run(&world, &["ls"]);
         assert_eq!(code, Some(0), "{shown}");
-        assert_eq!(shown.lines().count(), 5, "{shown}");
-        let status = shown.lines().next().expect("a heading").find("STATUS").expect("a column");
+        assert_eq!(shown.lines().count(), 6, "{shown}");
+        let (same, table) = shown.split_once('\n').expect("lines");
+        assert!(same.starts_with("STATUS failed"), "what each line says: {shown}");
+        let started = table.lines().next().expect("a heading").find("STARTED").expect("a column");
         for line in shown.lines() {
             assert!(line.width() <= usize::from(columns), "{columns}: {line}\n{shown}");
             assert!(!line.contains('\x1b'), "{line}");
         }
-        for line in shown.lines().skip(1) {
-            let (before, _) = line.split_once("failed").expect("a status");
-            assert_eq!(before.width(), status, "{shown}");
-            assert!(line.contains("2026-02-01 05:30"), "local time: {line}");
+        for line in table.lines().skip(1) {
+            let (before, _) = line.split_once("2026-02-01 05:30").expect("the local time");
+            assert_eq!(before.width(), started, "{shown}");
         }
-        assert!(shown.contains("0123") && shown.contains("-end"), "both ends: {shown}");
+        assert!(shown.contains("\n01234567  "), "a beginning that no other run has: {shown}");
         let long = shown.contains("why it was broken");
         assert_eq!(long, columns == 200, "{shown}");
     }
@@ -102,7 +103,13 @@ fn a_run_fits_the_terminal_and_long_lines_go_on_where_they_began() {
     drop(writer);
     log.close().expect("closed");
     for columns in [80, 200] {
-        let (code, shown) = Terminal::of(columns).run(&world, &["show", "run-1"]);
+        let show = |form: &str| Terminal::of(columns).run(&world, &["show", "run-1", form]);
+        let (code, shown) = show("--chat");
+        assert_eq!(code, Some(0), "{shown}");
+        for line in shown.lines() {
+            assert!(line.width() <= usize::from(columns), "{columns}: {line}\n{shown}");
+        }
+        let (code, shown) = show("--records");
         assert_eq!(code, Some(0), "{shown}");
         let mut widest = 0;
         for line in shown.lines() {
@@ -134,7 +141,7 @@ fn colours_are_on_terminals_that_want_them() {
     let world = world();
     let terminal = Terminal { has_colours: true, ..Terminal::of(80) };
     let (_, shown) = terminal.run(&world, &["ls"]);
-    assert!(shown.contains("\x1b[31mfailed\x1b[0m"), "{shown}");
+    assert!(shown.contains("\x1b[1mrun-1\x1b[0m"), "{shown}");
     let (_, shown) = Terminal::of(80).run(&world, &["ls"]);
     assert!(!shown.contains('\x1b'), "{shown}");
     let (_, shown) = terminal.run(&world, &["ls", "--json"]);

@@ -4,7 +4,7 @@ use std::fs;
 
 use runlog::{Compression, Durability, NewRecord, Options, Outcome, RunLog, Timestamp};
 
-use crate::world::{World, keys};
+use crate::world::{Terminal, World, keys};
 
 /// Three runs of two agents, the oldest compressed, the last one in progress.
 fn open(world: &World) -> RunLog {
@@ -151,7 +151,7 @@ fn exit_codes_are_those_of_grep() {
     for (args, code) in [
         (&["search", "Kettle"][..], 0),
         (&["search", "nowhere"], 1),
-        (&["search", "Kettle", "--agent", "nobody"], 1),
+        (&["search", "Kettle", "--agent", "nobody"], 2),
         (&["search", "Kettle", "--run", "none"], 2),
         (&["search", "-e", "(Kettle"], 2),
         (&["search"], 2),
@@ -248,4 +248,113 @@ fn damage_within_a_piece_that_runs_share_is_told_of_its_run_alone() {
     assert_eq!((ran.code, ran.text()), (Some(2), "a/r2:400\na/r1:399\na/r0:400\n"), "{ran:?}");
     assert!(ran.stderr.contains("record 77"), "{ran:?}");
     assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+}
+
+/// What Python writes: letters beyond ASCII and quotation marks as escapes.
+fn escaped_world() -> World {
+    let world = World::new();
+    let lines = [
+        r#"{"role":"user","content":"first"}"#,
+        r#"{"role":"user","content":"Das ist sch\u00f6n, sagt \"Anna\" \ud83d\ude00\nund geht"}"#,
+        r#"{"role":"assistant","content":"third"}"#,
+        r#"{"role":"user","content":"fourth"}"#,
+        r#"{"role":"user","content":"fifth is sch\u00F6n too"}"#,
+    ];
+    world.write("a/r.jsonl", lines.map(|line| format!("{line}\n")).concat());
+    world.write("b/q.jsonl", "{\"role\":\"user\",\"content\":\"sch\u{f6}n\"}\n");
+    world.good(&["import", "--create", "a", "b"]);
+    world
+}
+
+#[test]
+fn text_is_found_as_a_person_reads_it() {
+    let world = escaped_world();
+    for (args, expected) in [
+        (&["sch\u{f6}n"][..], "q0 r1 r4"),
+        (&["-i", "SCH\u{d6}N"], "q0 r1 r4"),
+        (&["-e", "sch.n(,| too)"], "r1 r4"),
+        (&["sagt \"Anna\""], "r1"),
+        (&["\u{1f600}"], "r1"),
+        (&["\u{1f600}\nund"], "r1"),
+        (&["-e", "Anna\".*\nund geht"], "r1"),
+        (&["und geht"], "r1"),
+        (&["u00f6"], ""),
+        (&["nund"], ""),
+    ] {
+        let ran = world.run(&[&["search", "--json"], args].concat());
+        let mut found: Vec<String> = ran
+            .json()
+            .iter()
+            .map(|row| format!("{}{}", row["run"].as_str().expect("a run"), row["seq"]))
+            .collect();
+        found.sort();
+        assert_eq!(found.join(" "), expected, "{args:?}");
+    }
+    let shown = world.good(&["grep", "sagt", "--agent", "a"]);
+    let said = "Das ist sch\u{f6}n, sagt \"Anna\" \u{1f600} und geht\n";
+    assert!(shown.text().ends_with(said), "{shown:?}");
+}
+
+#[test]
+fn records_beside_a_match_are_shown_where_they_are_asked_for() {
+    let world = escaped_world();
+    for (args, expected) in [
+        (&["third", "-A1"][..], "2 3-"),
+        (&["third", "-B", "2"], "0- 1- 2"),
+        (&["third", "-C", "1"], "1- 2 3-"),
+        (&["sch\u{f6}n", "-B1", "--agent", "a"], "0- 1 -- 3- 4"),
+        (&["sch\u{f6}n", "-C9", "--agent", "a"], "0- 1 2- 3- 4"),
+        (&["sch\u{f6}n", "-A1", "-n1", "--agent", "a"], "1 2-"),
+    ] {
+        let ran = world.good(&[&["search"], args].concat());
+        let numbers: Vec<&str> = ran
+            .text()
+            .lines()
+            .map(|line| line.split_whitespace().find(|word| !word.contains('/')).expect("a word"))
+            .collect();
+        assert_eq!(numbers.join(" "), expected, "{args:?}: {ran:?}");
+    }
+    let rows = world.good(&["search", "third", "-A1", "--json"]).json();
+    assert_eq!(
+        (&rows[0]["context"], &rows[1]["context"]),
+        (&serde_json::Value::Null, &true.into())
+    );
+}
+
+#[test]
+fn a_terminal_groups_matches_by_run_and_marks_them() {
+    let world = escaped_world();
+    for columns in [80, 200] {
+        let (code, shown) = Terminal::of(columns).run(&world, &["search", "sch\u{f6}n"]);
+        assert_eq!(code, Some(0), "{shown}");
+        let headings = |line: &&str| line.starts_with("a/r  ") || line.starts_with("b/q  ");
+        assert_eq!(shown.lines().filter(headings).count(), 2, "{shown}");
+        assert_eq!(shown.lines().filter(|line| line.is_empty()).count(), 1, "{shown}");
+        assert!(shown.contains("  user  Das ist sch\u{f6}n, sagt \"Anna\""), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= columns.into()), "{shown}");
+    }
+    let colours = Terminal { has_colours: true, ..Terminal::of(80) };
+    let (_, shown) = colours.run(&world, &["search", "sch\u{f6}n", "--agent", "b"]);
+    assert!(shown.contains("\u{1b}[1m\u{1b}[31msch\u{f6}n\u{1b}[0m"), "{shown:?}");
+}
+
+#[test]
+fn a_mistyped_agent_is_an_error_that_names_similar_ones() {
+    let world = World::new();
+    world.write("-home-u-app/r.jsonl", "{}\n");
+    world.good(&["import", "--create", "-home-u-app"]);
+    for (args, code) in [
+        (&["search", "x"][..], 2),
+        (&["ls"], 1),
+        (&["usage"], 1),
+        (&["du"], 1),
+        (&["tail"], 1),
+        (&["export", "out"], 1),
+        (&["adopt", "--dry-run"], 1),
+    ] {
+        let ran = world.run(&[args, &["--agent", "-home-u-ap"]].concat());
+        assert_eq!((ran.code, ran.text()), (Some(code), ""), "{args:?}: {ran:?}");
+        let said = "no agent -home-u-ap has runs; did you mean -home-u-app?";
+        assert!(ran.stderr.contains(said), "{args:?}: {ran:?}");
+    }
 }

@@ -107,10 +107,10 @@ fn session() -> World {
 }
 
 #[test]
-fn a_terminal_shows_records_with_headings_and_indented_json() {
+fn records_have_headings_and_indented_json() {
     let world = session();
     let terminal = Terminal::of(80);
-    let (code, shown) = terminal.run(&world, &["show", "r"]);
+    let (code, shown) = terminal.run(&world, &["show", "r", "--records"]);
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.starts_with("run r of agent a: in_progress, started 2026-02-01 05:30:05,"));
     for line in [
@@ -122,15 +122,15 @@ fn a_terminal_shows_records_with_headings_and_indented_json() {
         assert!(shown.contains(line), "{line}: {shown}");
     }
     assert!(!shown.contains('\x1b'), "{shown}");
-    let (_, full) = terminal.run(&world, &["show", "r", "--full"]);
+    let (_, full) = terminal.run(&world, &["show", "r", "--records", "--full"]);
     assert!(full.contains("                39\n") && !full.contains("more"), "{full}");
     let (_, lines) = terminal.run(&world, &["show", "r", "--lines"]);
     assert_eq!(lines.lines().count(), 3, "{lines}");
     let colours = Terminal { has_colours: true, ..Terminal::of(80) };
-    let (_, shown) = colours.run(&world, &["show", "r"]);
+    let (_, shown) = colours.run(&world, &["show", "r", "--records"]);
     assert!(shown.contains("\x1b[35m\"message\"\x1b[0m: {"), "{shown}");
     // The same elsewhere when it is asked for, in UTC.
-    let pretty = world.good(&["show", "r", "--pretty"]);
+    let pretty = world.good(&["show", "r", "--records"]);
     assert!(pretty.text().contains("#0  2026-01-31T20:30:05Z  user"), "{}", pretty.text());
     assert_eq!(world.good(&["show", "r"]).text().lines().count(), 3);
 }
@@ -206,4 +206,71 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(output.status.code(), Some(0), "{form}");
         assert_eq!(output.stderr, b"", "{form}");
     }
+}
+
+/// A talk with a long answer, a call of a tool and much that the tool says.
+fn talk() -> World {
+    let world = World::new();
+    let answer: Vec<String> = (0..60).map(|n| format!("line {n} of the answer")).collect();
+    let output: Vec<String> = (0..60).map(|n| format!("line {n} of the output")).collect();
+    let lines = [
+        json!({"type": "user", "uuid": "1", "sessionId": "s", "timestamp": "2026-01-31T20:30:05Z",
+            "message": {"role": "user", "content": "Fix \"it\"\nnow"}}),
+        json!({"type": "assistant", "uuid": "2", "sessionId": "s",
+            "timestamp": "2026-01-31T20:30:06Z", "message": {"role": "assistant", "model": "m-1",
+            "content": [{"type": "text", "text": answer.join("\n")},
+                {"type": "tool_use", "id": "t", "name": "Bash",
+                    "input": {"command": "cargo test"}}]}}),
+        json!({"type": "user", "uuid": "3", "sessionId": "s", "timestamp": "2026-01-31T20:30:07Z",
+            "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
+                "content": output.join("\n")}]}}),
+        json!({"type": "queue-operation", "sessionId": "s", "timestamp": "2026-01-31T20:30:08Z"}),
+    ];
+    world.write("a/r.jsonl", lines.map(|line| format!("{line}\n")).concat());
+    world.good(&["import", "--create", "a"]);
+    world
+}
+
+#[test]
+fn a_terminal_shows_a_conversation() {
+    let world = talk();
+    for columns in [80, 200] {
+        let (code, shown) = Terminal::of(columns).run(&world, &["show", "r"]);
+        assert_eq!(code, Some(0), "{shown}");
+        for part in [
+            "\nuser  05:30:05\n  Fix \"it\"\n  now\n",
+            "\nassistant  05:30:06  m-1\n  line 0 of the answer\n",
+            "\n  line 59 of the answer\n  > Bash  cargo test\n",
+            "\ntool  05:30:07",
+            "\n  line 7 of the output\n  ... 52 more lines (--full)\n",
+            "\n(1 record not shown: --records)\n",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(!shown.contains('{'), "{shown}");
+    }
+    let (_, full) = Terminal::of(80).run(&world, &["show", "r", "--full"]);
+    assert!(full.contains("line 59 of the output") && !full.contains("--full"), "{full}");
+    // The same in a pipe, where it is asked for; `cat` is another name.
+    let chat = world.good(&["cat", "r", "--chat"]);
+    assert!(chat.text().contains("\nuser  2026-01-31T20:30:05Z\n  Fix \"it\"\n"), "{chat:?}");
+}
+
+#[test]
+fn records_are_picked_by_who_speaks_and_by_their_kind() {
+    let world = talk();
+    for (args, expected) in [
+        (&["--role", "user"][..], &[0, 2][..]),
+        (&["--role", "tool"], &[2]),
+        (&["--role", "assistant", "--role", "tool"], &[1, 2]),
+        (&["--role", "nobody"], &[]),
+        (&["--kind", "queue-operation"], &[3]),
+        (&["--kind", "user", "--role", "tool"], &[2]),
+    ] {
+        let rows = world.good(&[&["show", "r", "--json"], args].concat()).json();
+        let found: Vec<u64> = rows.iter().filter_map(|row| row["seq"].as_u64()).collect();
+        assert_eq!(found, expected, "{args:?}");
+    }
+    let (_, shown) = Terminal::of(80).run(&world, &["show", "r", "--role", "tool"]);
+    assert!(shown.contains("of the output") && !shown.contains("of the answer"), "{shown}");
 }

@@ -1,0 +1,169 @@
+//! What was written of a run, or why nothing was.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use runlog::Error;
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use crate::failure::{Exit, Failure, with_sources};
+use crate::output::count;
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Records that are damaged, and were left out.
+    pub(crate) damaged: u64,
+}
+
+/// Why a run is not exported.
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// Something has the name of its file.
+    Exists,
+    /// Something that is no folder has the name of one.
+    InTheWay {
+        name: String,
+    },
+    /// So many records are damaged, and the file is of no use without them.
+    Damaged {
+        records: u64,
+    },
+    /// Its import was cut short, or is not at its end yet.
+    Unfinished {
+        records: u64,
+        found: u64,
+    },
+    /// The records are not those of the file that was imported.
+    Differs,
+    /// It was deleted meanwhile.
+    Deleted,
+    Store(Error),
+    Io(io::Error),
+}
+
+impl Why {
+    /// The reason, if other runs can be exported all the same; else the failure.
+    pub(crate) fn of_a_run(self) -> Result<Self, Failure> {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        match self {
+            Self::Store(error) if is_gone(&error) => Ok(Self::Deleted),
+            Self::Store(error) if !error.is_corruption() => Err(error.into()),
+            Self::Io(error)
+                if matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) =>
+            {
+                Err(Failure::said(format!("the export stops: {error}")))
+            }
+            why => Ok(why),
+        }
+    }
+
+    /// As a word.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Exists => "exists",
+            Self::InTheWay { .. } => "in_the_way",
+            Self::Damaged { .. } | Self::Store(_) => "damaged",
+            Self::Unfinished { .. } => "unfinished",
+            Self::Differs => "differs",
+            Self::Deleted => "deleted",
+            Self::Io(_) => "io",
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        if self.word() == "damaged" { Exit::Damage } else { Exit::Error }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists => f.write_str("is there already, and is not replaced"),
+            Self::InTheWay { name } => write!(f, "{name} is there and is no folder"),
+            Self::Damaged { records } => write!(
+                f,
+                "{} damaged, so the file is not whole; --format jsonl exports the others",
+                count(*records, "record")
+            ),
+            Self::Unfinished { records, found } => write!(
+                f,
+                "the import of it has not ended: {found} of {}; import it again, or export it by \
+                 --format jsonl",
+                count(*records, "record")
+            ),
+            Self::Differs => f.write_str(
+                "the records are not those of the file that was imported; --format jsonl exports \
+                 them",
+            ),
+            Self::Deleted => f.write_str("was deleted meanwhile"),
+            Self::Store(error) => f.write_str(&with_sources(error)),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Error> for Why {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<io::Error> for Why {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<io::ErrorKind> for Why {
+    fn from(kind: io::ErrorKind) -> Self {
+        Self::Io(kind.into())
+    }
+}
+
+impl From<Errno> for Why {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// Whether the run was deleted meanwhile.
+pub(crate) fn is_gone(error: &Error) -> bool {
+    error.is_not_found() || matches!(error, Error::Evicted { .. })
+}
+
+/// Counts what is written, and makes its digest.
+pub(crate) struct Counted<'w, W> {
+    out: &'w mut W,
+    pub(crate) bytes: u64,
+    pub(crate) digest: Option<Sha256>,
+}
+
+impl<'w, W> Counted<'w, W> {
+    pub(crate) fn new(out: &'w mut W, digest: Option<Sha256>) -> Self {
+        Self { out, bytes: 0, digest }
+    }
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        if let Some(digest) = &mut self.digest {
+            digest.update(bytes);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
