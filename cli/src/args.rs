@@ -158,8 +158,8 @@ pub(crate) enum Command {
     /// Search the payloads of records for text or a regular expression.
     ///
     /// Text is found as it reads, whatever JSON makes of its quotation marks, line ends and
-    /// letters. Runs are searched newest first, compressed ones as well. The exit code is 0 if something was
-    /// found, 1 if nothing was, and 2 for a failure or a damaged record.
+    /// letters. Runs are searched newest first, compressed ones as well. The exit code is 0 if
+    /// something was found, 1 if nothing was, and 2 for a failure or a damaged record.
     #[command(alias = "grep")]
     Search(SearchArgs),
     /// Check every byte of the store and list every problem; the index is not compared.

@@ -1,4 +1,4 @@
-//! Asks a person at a terminal before something happens to runs that cannot be undone.
+//! Asks a person at a terminal, such as before something that cannot be undone.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -22,7 +22,14 @@ pub(crate) fn is_wanted(what: &str, runs: &[RunSummary], yes: bool) -> Result<bo
     if runs.len() > NAMED {
         names.push_str(", ...");
     }
-    let question = format!("{what}: {names}?");
+    asked(&format!("{what}: {names}?"))
+}
+
+/// Whether a person at a terminal says yes to a question. Without a terminal nobody does.
+pub(crate) fn asked(question: &str) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Ok(false);
+    }
     let mut stderr = io::stderr().lock();
     // Without a question that can be read, the answer is no.
     if write!(stderr, "{} [y/N] ", escaped(question.as_bytes())).is_err() {

@@ -25,6 +25,7 @@ mod documents;
 mod du;
 mod end;
 mod escape;
+mod examination;
 mod export;
 mod failure;
 mod filters;

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use runlog::{Stats, Usage};
+use runlog::Stats;
 use serde::Serialize;
 
-use crate::du::Parts;
 use crate::escape::shown;
+use crate::examination::Amounts;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
@@ -24,28 +24,25 @@ struct Row<'a> {
 
 pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    let (stats, usage) = (log.stats()?, log.usage()?);
-    let parts = Parts::of(path, &stats, &usage)?;
+    let found = Amounts::of(&log, path)?;
+    let Amounts { stats, usage, parts } = &found;
     if out.is_json() {
         out.object(&Row {
             file: path.to_string_lossy(),
             allocated_bytes: parts.allocated_bytes,
             documents: usage.documents.count,
             document_bytes: usage.documents.bytes,
-            stats: &stats,
+            stats,
         })?;
     } else {
-        text(path, (&stats, &usage, &parts), out)?;
+        text(path, &found, out)?;
     }
     out.flush()?;
     Ok(Exit::Fine)
 }
 
-fn text(
-    path: &Path,
-    (stats, usage, parts): (&Stats, &Usage, &Parts),
-    out: &mut Output,
-) -> Result<(), Failure> {
+fn text(path: &Path, found: &Amounts, out: &mut Output) -> Result<(), Failure> {
+    let Amounts { stats, usage, parts } = found;
     let file = shown(path);
     let deleted = match stats.deleted_runs {
         0 => String::new(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use runlog::{Options, Place, Reader, ReaderOptions, RunLog, TailWriter};
 
+use crate::confirm;
 use crate::failure::Failure;
 use crate::message::damaged;
 
@@ -60,8 +61,8 @@ pub(crate) fn open_existing(path: &Path) -> Result<RunLog, Failure> {
     Ok(Options::new().open_existing(path)?)
 }
 
-/// Opens a store for a command that writes into it. Only with `create` it creates a missing one,
-/// since the name of the store may be mistyped.
+/// Opens a store for a command that writes into it. The name of a missing one may be mistyped: it is
+/// created only with `create`, or if a person at a terminal says so.
 pub(crate) fn open_to_write(path: &Path, create: bool) -> Result<RunLog, Failure> {
     // Imports append many records with each call: a map of the end of the log only costs.
     let options = Options::new().tail_writer(TailWriter::Pwrite);
@@ -70,6 +71,9 @@ pub(crate) fn open_to_write(path: &Path, create: bool) -> Result<RunLog, Failure
     }
     match options.open_existing(path) {
         Err(error @ runlog::Error::NotFound { .. }) => {
+            if confirm::asked(&format!("{error}; make it?"))? {
+                return Ok(options.open(path)?);
+            }
             Err(Failure::said(format!("{error}; --create makes one")))
         }
         opened => Ok(opened?),

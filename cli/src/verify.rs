@@ -3,13 +3,13 @@
 //! It only reads, so that a store can be checked while another process writes it. The index, which
 //! can be rebuilt from the rest, is not compared.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use runlog::Corruption;
 use serde::Serialize;
 
 use crate::escape::shown;
+use crate::examination::Damages;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
@@ -37,14 +37,8 @@ enum Event<'a> {
 
 pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    let report = log.verify()?;
-    let runs = log.stats()?.runs;
-    let mut problems = report.problems;
-    // Damage that opening found counts too, also if it was repaired since.
-    let mut places: HashSet<_> = problems.iter().map(|problem| problem.place).collect();
-    let found = log.recovery_report();
-    let met = found.damaged.iter();
-    problems.extend(met.filter(|met| places.insert(met.place)).cloned());
+    let Damages { problems, verified } = Damages::of(&log, false)?;
+    let (report, runs) = (verified.unwrap_or_default(), log.stats()?.runs);
     for problem in &problems {
         print(problem, out)?;
     }

@@ -1,15 +1,15 @@
 //! The findings, and how they are printed.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use runlog::Timestamp;
 use serde::Serialize;
+use textwrap::{Options, WordSeparator, WordSplitter, wrap};
 
-use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count};
 use crate::screen::{Screen, Style};
-use crate::table::width_of;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -214,23 +214,11 @@ fn line(finding: &Finding, out: &mut Output) -> Result<(), Failure> {
 /// The lines of a text that has so much room; one line without a limit, or if there is little.
 fn wrapped(text: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room.filter(|room| *room >= LEAST_ROOM) else { return vec![text.to_owned()] };
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let shown = escaped(word.as_bytes());
-        let is_full = |line: &String| {
-            !line.is_empty() && width_of(&escaped(line.as_bytes())) + 1 + width_of(&shown) > room
-        };
-        if lines.last().is_some_and(is_full) {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
+    let options = Options::new(room)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .break_words(false);
+    wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
 /// A text as one argument of a shell.

@@ -6,15 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use runlog::format::map::superblock::FLAG_INDEX_OPENING;
-use runlog::{
-    Corruption, Error, Reader, RunQuery, RunRef, RunStatus, RunSummary, Stats, Timestamp,
-};
+use runlog::{Error, Reader, RunQuery, RunRef, RunStatus, RunSummary, Stats, Timestamp};
 use rustix::fs::Access;
 
 use crate::amount::age;
 use crate::doctor::report::{Area, Report, Severity, quoted};
 use crate::doctor::{file_system, since};
 use crate::du::Parts;
+use crate::examination::{Amounts, Damages};
 use crate::failure::{Failure, with_sources};
 use crate::formats::origin::Origin;
 use crate::inspect::{Front, Raw};
@@ -72,8 +71,8 @@ impl Patient<'_> {
         let has_writer = self.writer(report)?;
         self.recovery(has_writer, report);
         self.damage(quick, report)?;
-        let stats = self.log.stats()?;
-        self.space(&stats, report)?;
+        let Amounts { stats, parts, .. } = Amounts::of(self.log, self.path)?;
+        self.space(&stats, &parts, report)?;
         self.index(&stats, report)?;
         let newest = self.runs(has_writer, report)?;
         self.holds(report)?;
@@ -116,14 +115,7 @@ impl Patient<'_> {
     }
 
     fn damage(&self, quick: bool, report: &mut Report) -> Result<(), Failure> {
-        let found = self.log.recovery_report();
-        let mut problems: Vec<Corruption> = found.damaged.clone();
-        if !quick {
-            let verified = self.log.verify()?.problems;
-            let is_new = |new: &Corruption| problems.iter().all(|known| known.place != new.place);
-            let new: Vec<Corruption> = verified.into_iter().filter(is_new).collect();
-            problems.extend(new);
-        }
+        let Damages { problems, .. } = Damages::of(self.log, quick)?;
         let check = (Area::Store, "damage");
         let (verify, store) = (report.runlog("verify"), report.store().to_owned());
         for problem in problems.iter().take(NAMED) {
@@ -149,7 +141,7 @@ impl Patient<'_> {
         Ok(())
     }
 
-    fn space(&self, stats: &Stats, report: &mut Report) -> Result<(), Failure> {
+    fn space(&self, stats: &Stats, parts: &Parts, report: &mut Report) -> Result<(), Failure> {
         let check = (Area::Store, "space");
         let found =
             file_system::of(self.path).map_err(|source| Failure::file(self.path, source))?;
@@ -169,7 +161,6 @@ impl Patient<'_> {
         } else if severity == Severity::Warning {
             finding.advise("free space, or keep fewer runs").command(gc);
         }
-        let parts = Parts::of(self.path, stats, &self.log.usage()?)?;
         let check = (Area::Store, "dead_bytes");
         let message = format!("{} of {} are dead", size(parts.dead_bytes), size(stats.file_len));
         if parts.dead_bytes > MANY_DEAD.max(stats.file_len / 2) {

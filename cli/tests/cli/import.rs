@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use runlog::{ContentType, Metadata, NewRecord, Options, RunLog, RunQuery};
 use serde_json::{Value, json};
 
-use crate::world::{Ran, World};
+use crate::world::{Ran, Terminal, World};
 
 /// Files that differ in what they have lines of, and the numbers of their damaged lines.
 fn awkward_files() -> Vec<(&'static str, Vec<u8>, Vec<u64>)> {
@@ -521,4 +521,23 @@ fn progress_is_shown_elsewhere_than_on_a_terminal_when_asked_for() {
     let ran = world.run(&["import", "--create", "a", "--progress"]);
     assert_eq!(ran.code, Some(0));
     assert!(ran.stderr.contains(" of 1 file, "), "{ran:?}");
+}
+
+#[test]
+fn a_terminal_is_asked_before_a_store_is_made() {
+    let world = World::new();
+    world.write("a/r.jsonl", "{\"n\":1}\n");
+    for args in [&["import", "a"][..], &["put", "space", "key", "a/r.jsonl"]] {
+        let no = Terminal { typed: "n\n", ..Terminal::of(80) };
+        let (code, shown) = no.run(&world, args);
+        assert_eq!(code, Some(1), "{shown}");
+        assert!(shown.contains("make it? [y/N]") && shown.contains("--create"), "{shown}");
+        assert!(!world.store().exists());
+        let yes = Terminal { typed: "y\n", ..Terminal::of(80) };
+        let (code, shown) = yes.run(&world, args);
+        assert_eq!(code, Some(0), "{shown}");
+        fs::remove_file(world.store()).expect("the store");
+        let ran = world.run(args);
+        assert_eq!((ran.code, world.store().exists()), (Some(1), false), "{ran:?}");
+    }
 }
