@@ -19,6 +19,7 @@ use crate::export::ExportArgs;
 use crate::find::RunArgs;
 use crate::gc::GcArgs;
 use crate::hold::HoldArgs;
+use crate::import::ImportArgs;
 use crate::inspect::InspectArgs;
 use crate::ls::LsArgs;
 use crate::manual::{CompletionsArgs, ManArgs};
@@ -268,43 +269,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page of runlog, or of one of its commands, for `man -l -`.
     Man(ManArgs),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ImportArgs {
-    /// Files, or folders of them.
-    #[arg(required = true, value_name = "PATH")]
-    pub(crate) paths: Vec<PathBuf>,
-
-    /// Create the store if there is none.
-    #[arg(long)]
-    pub(crate) create: bool,
-
-    /// The agent of files that are not in the folder of an agent [default: imported].
-    #[arg(long)]
-    pub(crate) agent: Option<String>,
-
-    /// How runs ended of whose end their files say nothing. Without it they stay in progress, and
-    /// an import of a file that grew goes on with its run.
-    #[arg(long, value_name = "STATUS", conflicts_with = "follow")]
-    pub(crate) end: Option<EndStatus>,
-
-    /// Go on importing as the files grow and new ones come, until the command is interrupted.
-    #[arg(long)]
-    pub(crate) follow: bool,
-
-    /// Import files that changed anew, in the place of their runs. Without it they are refused.
-    #[arg(long)]
-    pub(crate) replace: bool,
-
-    /// Pass over files that are not recognised. They are named in any case; without it the exit
-    /// code is 1.
-    #[arg(long)]
-    pub(crate) skip_unknown: bool,
-
-    /// Show progress on standard error also where that is no terminal.
-    #[arg(long)]
-    pub(crate) progress: bool,
 }
 
 #[cfg(test)]

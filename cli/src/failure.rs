@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     Damage,
     /// Another process has the store open.
     Busy,
-    /// A search failed, or could not read a record.
+    /// The arguments do not go together; or a search failed, or could not read a record.
     Trouble,
 }
 
@@ -49,6 +49,10 @@ pub(crate) enum Failure {
     Store(runlog::Error),
     /// Standard output accepts no more.
     Output(io::Error),
+    /// Standard input cannot be read.
+    Input(io::Error),
+    /// Arguments that do not go together.
+    Usage(String),
     /// A file beside the store could not be used.
     File {
         /// The file.
@@ -94,6 +98,8 @@ impl Failure {
             Self::Store(error) if error.is_not_found() => "not_found",
             Self::Store(_) => "store",
             Self::Output(_) => "output",
+            Self::Input(_) => "file",
+            Self::Usage(_) => "usage",
             Self::File { .. } => "file",
             Self::NoRun { is_ambiguous: true, .. } => "ambiguous",
             Self::NoRun { .. } => "no_run",
@@ -107,6 +113,7 @@ impl Failure {
             Self::Store(error) if error.is_corruption() => Exit::Damage,
             Self::Damaged(_) => Exit::Damage,
             Self::Output(_) if self.is_closed_pipe() => Exit::Fine,
+            Self::Usage(_) => Exit::Trouble,
             _ => Exit::Error,
         }
     }
@@ -117,6 +124,8 @@ impl fmt::Display for Failure {
         match self {
             Self::Store(error) => write!(f, "{}", with_sources(error)),
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
+            Self::Input(error) => write!(f, "cannot read standard input: {error}"),
+            Self::Usage(message) => f.write_str(message),
             Self::File { path, source } => write!(f, "{}: {source}", shown(path)),
             Self::Said(message) | Self::Damaged(message) => f.write_str(message),
             Self::NoRun { message, is_ambiguous, candidates } => {

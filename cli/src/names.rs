@@ -17,6 +17,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use crate::formats::probe::ends;
+
 /// The longest name, without ending; file systems accept 255 bytes.
 const MAX_NAME: usize = 200;
 
@@ -69,8 +71,29 @@ pub(crate) fn ids_of(names: &[&str]) -> Option<(String, String)> {
     is_same.then_some((agent, run))
 }
 
+/// What compressed files are called besides their own name.
+const COMPRESSED: [&str; 3] = [".gz", ".zst", ".zstd"];
+
+/// What programs write behind the name of a session that they put away.
+const ARCHIVED: [&str; 4] = [".deleted.", ".reset.", ".archived.", ".bak"];
+
+/// The name that a file had before it was compressed or put away: that of the same session.
+pub(crate) fn plain_name(name: &str) -> &str {
+    let is_session = |name: &str| ends(&name.to_ascii_lowercase(), &[".jsonl", ".json", ".ndjson"]);
+    let unpacked = COMPRESSED.iter().find_map(|ending| name.strip_suffix(ending));
+    let name = unpacked.filter(|name| !name.is_empty()).unwrap_or(name);
+    let archived = ARCHIVED.iter().find_map(|mark| {
+        let (before, behind) = name.rsplit_once(mark)?;
+        let is_time = |byte: u8| byte.is_ascii_digit() || b"-T:.Z_".contains(&byte);
+        let is_last = mark.ends_with('.') != behind.is_empty() && behind.bytes().all(is_time);
+        (is_last && is_session(before)).then_some(before)
+    });
+    archived.unwrap_or(name)
+}
+
 /// The name without its ending.
 pub(crate) fn stem(name: &str) -> &str {
+    let name = plain_name(name);
     let lower = name.to_ascii_lowercase();
     let ending = if lower.ends_with(".traj.json") { ".traj.json".len() } else { 0 };
     let stem = match ending {
@@ -82,7 +105,7 @@ pub(crate) fn stem(name: &str) -> &str {
 
 /// Whether a folder sorts runs, and says nothing of them.
 pub(crate) fn only_sorts(folder: &str) -> bool {
-    is_number(folder) || matches!(folder, "sessions" | "chats")
+    is_number(folder) || matches!(folder, "sessions" | "archived_sessions" | "chats")
 }
 
 /// Digits only, as of a year or a day.
@@ -96,7 +119,7 @@ fn encoded(part: &str, what: Part) -> Vec<String> {
         return vec!["%".to_owned()];
     }
     let is_special = match what {
-        Part::Agent => is_number(part) || part == "runs",
+        Part::Agent => only_sorts(part) || part == "runs",
         Part::Folder => only_sorts(part),
         Part::File => false,
     };
@@ -173,6 +196,27 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn a_session_that_was_put_away_has_the_name_that_it_had() {
+        for (name, plain) in [
+            ("s.jsonl", "s.jsonl"),
+            ("s.jsonl.zst", "s.jsonl"),
+            ("s.jsonl.gz", "s.jsonl"),
+            ("notes.gz", "notes"),
+            (".gz", ".gz"),
+            ("s.jsonl.deleted.2026-03-05T00-00-00.000Z", "s.jsonl"),
+            ("s.jsonl.reset.2026-03-05T00-00-00.000Z.gz", "s.jsonl"),
+            ("s.json.bak", "s.json"),
+            ("s.jsonl.bak.2", "s.jsonl.bak.2"),
+            ("s.jsonl.deleted.x.jsonl", "s.jsonl.deleted.x.jsonl"),
+            ("s.deleted.txt", "s.deleted.txt"),
+            ("s.jsonl.deleted.", "s.jsonl.deleted."),
+        ] {
+            assert_eq!(plain_name(name), plain);
+        }
+        assert_eq!(stem("s.traj.json.gz"), "s");
+    }
 
     fn names(agent: &str, run: &str) -> String {
         names_of(agent, run).join("/")

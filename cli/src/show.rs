@@ -96,7 +96,9 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
     if !args.raw && !args.no_pager {
         out.page()?;
     }
-    let mut printer = Printer::new(args, out, origin);
+    let is_whole = from == 0 && to == u64::MAX;
+    let records = if is_whole { summary.records } else { 0 };
+    let mut printer = Printer::new(args, out, origin, records);
     printer.heading(&summary)?;
     let mut exit = if unplaced.is_empty() { Exit::Fine } else { Exit::Damage };
     for error in &unplaced {
@@ -111,6 +113,9 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
             }
             Err(error) => return Err(error.into()),
         }
+    }
+    if args.raw && is_whole {
+        printer.whole.finish(printer.out.unescaped())?;
     }
     printer.chat.end(printer.out)?;
     Ok(exit)
@@ -174,8 +179,8 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(args: &'a ShowArgs, out: &'a mut Output, origin: Option<Origin>) -> Self {
-        let whole = Whole::new(origin.as_ref());
+    fn new(args: &'a ShowArgs, out: &'a mut Output, origin: Option<Origin>, records: u64) -> Self {
+        let whole = Whole::new(origin.as_ref(), records);
         Self { args, out, origin, whole, chat: Chat::new(args.full) }
     }
 

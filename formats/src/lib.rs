@@ -10,21 +10,27 @@
 //! - [`facts`]: what a record says of itself: role, tools, model, ids, usage.
 //! - [`origin`]: what the metadata of an imported run say: from which file, in which format.
 //! - [`whole`]: the file again, out of its records.
+//! - [`revision`]: a document that went on.
+//! - [`encoding`]: byte order marks and UTF-16.
+//! - [`archive`]: the members of zip archives.
 //! - [`envelope`]: payloads that are not one line of JSON, in one.
 //! - [`title`]: what a run is about.
 //!
 //! Facts are never stored: a record's payload is the source byte for byte, and [`facts_of`] reads
 //! them out of it when they are asked for.
 
+pub mod archive;
 pub mod calls;
 pub mod count;
 pub mod documents;
+pub mod encoding;
 pub mod envelope;
 pub mod facts;
 pub mod line;
 pub mod lines;
 pub mod origin;
 pub mod probe;
+pub mod revision;
 pub mod title;
 pub mod whole;
 
@@ -33,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::facts::Facts;
+use self::revision::REVISION;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +89,7 @@ pub enum Layout {
     Lines,
     /// The records are the document from its first byte to its last: its steps, and the parts
     /// between them, of the kind [`PART`]. Between two steps that follow one another belongs what
-    /// the metadata call `join`.
+    /// the metadata call `join`. Behind them is how the document went on: see [`revision`].
     Document,
     /// The records of the kind [`PART`] are the archive from its first byte to its last; the others
     /// are what is compressed in it.
@@ -132,7 +139,9 @@ pub fn facts_of(
 
 /// A record as a value, if it is JSON that may say something of itself.
 pub fn value_of(kind: Option<&str>, content: ContentType, payload: &[u8]) -> Option<Value> {
-    if kind == Some(PART) || !matches!(content, ContentType::JSON | ContentType::JSON_LINE) {
+    if kind.is_some_and(|kind| [PART, REVISION].contains(&kind))
+        || !matches!(content, ContentType::JSON | ContentType::JSON_LINE)
+    {
         return None;
     }
     serde_json::from_slice(payload).ok()

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::PART;
 use super::envelope::ENVELOPE;
+use super::revision::REVISION;
 
 /// The kind of a line that is not exactly one JSON value.
 pub const RAW: &str = "raw";
@@ -230,7 +231,8 @@ fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
 pub fn kind(word: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
     let fits = (1..=MAX_KIND).contains(&word.len()) && word.bytes().all(is_plain);
-    (fits && ![RAW, UNTERMINATED, PART, ENVELOPE].contains(&word)).then(|| word.to_owned())
+    (fits && ![RAW, UNTERMINATED, PART, REVISION, ENVELOPE].contains(&word))
+        .then(|| word.to_owned())
 }
 
 #[derive(Deserialize)]

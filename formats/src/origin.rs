@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use runlog::RunMetadata;
 use serde::{Deserialize, Serialize};
 
+use super::encoding::Encoding;
 use super::{Format, Layout};
 
 /// Where an imported run comes from, as the metadata of its start say it.
@@ -24,7 +25,10 @@ pub struct Origin {
     /// How its bytes became records.
     #[serde(default)]
     pub layout: Layout,
-    /// How many bytes it had.
+    /// How its characters are written.
+    #[serde(default, skip_serializing_if = "Encoding::is_plain")]
+    pub encoding: Encoding,
+    /// How many bytes it had, unpacked if it was compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// `sha256:` and the digest of these bytes in hexadecimal digits.

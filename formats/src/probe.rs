@@ -4,19 +4,21 @@
 //! |---|---|---|
 //! | a zip header | has the members of an Inspect log | `inspect-eval` |
 //! | `{` or `[` | its first line is one JSON value (*) | JSON Lines |
-//! | `{` or `[` | all of it is one JSON value | a JSON document |
+//! | `{` or `[` | all of it is one JSON value, or several over several lines | a JSON document |
 //! | anything | its name ends in `.jsonl` or `.ndjson` | JSON Lines, some damaged |
 //! | UTF-8 without NUL | its name is not that of a document | text |
 //! | anything else | | not recognised, with the reason |
 //!
-//! (*) and, if the name is that of a document, another line follows.
+//! (*) and, if the name is that of a document, another line follows; and it is not one array of
+//! objects without another line.
 //!
 //! Which JSON Lines they are is told by the first lines, which document by its members.
 
 use std::io::{self, Read, Seek};
 
+use super::documents::series;
 use super::documents::split::Shallow;
-use super::{Format, documents, lines};
+use super::{Format, archive, documents, lines};
 
 /// How much of a file is looked at to see whether it has lines, and which.
 const HEAD: u64 = 256 << 10;
@@ -59,7 +61,17 @@ pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<
     if matches!(begins.trim_ascii_start().first(), Some(b'{' | b'[')) {
         // A line of such a file may be longer than the look.
         let is_long_line = is_of_lines(&name) && !head.contains(&b'\n');
-        if is_long_line || has_lines(begins, is_whole, is_of_document(&name)) {
+        let has_lines = is_long_line || has_lines(begins, is_whole, is_of_document(&name));
+        if has_lines {
+            let is_one_line = !begins.trim_ascii().contains(&b'\n');
+            if is_one_line && begins.trim_ascii_start().starts_with(b"[") {
+                if let Ok(Known::Document(format, text)) = document(file, len, &name)?
+                    && series::is_array_of_objects(json(&text))
+                {
+                    return Ok(Known::Document(format, text));
+                }
+                file.rewind()?;
+            }
             return Ok(Known::Lines(lines::format(first_lines(&head))));
         }
         let why = match document(file, len, &name)? {
@@ -139,10 +151,15 @@ fn document(file: &mut impl Read, len: u64, name: &str) -> io::Result<Result<Kno
     let Ok(text) = String::from_utf8(bytes) else {
         return Ok(Err("not JSON: it is not UTF-8".to_owned()));
     };
-    let read = Shallow::new(json(&text)).map(|document| documents::format(&document, name));
+    let read = Shallow::new(json(&text)).map(|document| {
+        series::array_format(&document).unwrap_or_else(|| documents::format(&document, name))
+    });
     Ok(match read {
         Ok(format) => Ok(Known::Document(format, text)),
         Err(error) => {
+            if let Some(format) = series::format(&text) {
+                return Ok(Ok(Known::Document(format, text)));
+            }
             let (line, column) = (error.line(), error.column());
             let what = if error.is_eof() { "it ends early" } else { "it is not valid" };
             Err(format!("not JSON: {what} in line {line}, column {column}"))
@@ -171,11 +188,8 @@ fn archive(file: &mut impl Read, len: u64) -> io::Result<Known> {
         return Ok(Known::Unknown(why));
     }
     let bytes = whole(file, len)?;
-    let names = match zip::ZipArchive::new(io::Cursor::new(&bytes)) {
-        Ok(archive) => {
-            let names = archive.file_names().flatten();
-            names.map(std::borrow::Cow::into_owned).collect::<Vec<String>>()
-        }
+    let names = match archive::names(&bytes) {
+        Ok(names) => names,
         Err(error) => {
             return Ok(Known::Unknown(format!("a zip archive that cannot be read: {error}")));
         }
@@ -218,6 +232,10 @@ mod tests {
         assert_eq!(of("x.json", b"12"), "Json");
         assert_eq!(of("x.jsonl", b"12"), "JsonLines");
         assert_eq!(of("x.txt", b"12"), "Text");
+        assert_eq!(of("x.jsonl", b"[{\"role\":\"user\",\"content\":\"\"}]\n"), "Chat");
+        assert_eq!(of("x.jsonl", b"[1]\n"), "JsonLines");
+        assert_eq!(of("x.jsonl", b"[{}]\n[{}]\n"), "JsonLines");
+        assert_eq!(of("x.jsonl", b"{\n}\n{\n\"type\":\"reasoning\",\"summary\":[]}"), "Codex");
         assert_eq!(of("x.md", b"[a link](x)\n"), "Text");
     }
 

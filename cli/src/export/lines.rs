@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::formats::Layout;
 use crate::formats::envelope::{self, ENVELOPE};
 use crate::formats::origin::{Origin, digest_text};
-use crate::formats::whole::Whole;
+use crate::formats::whole::{Finished, Whole};
 
 use super::otlp;
 use super::outcome::{Counted, Why, Written};
@@ -79,16 +79,19 @@ fn write_records(
     form: &Form,
     out: &mut impl Write,
 ) -> Result<Written, Why> {
-    let mut whole = Whole::new(form.origin());
+    let mut whole = Whole::new(form.origin(), run.records);
     let digest = form.origin().and_then(|origin| Some((origin.records?, origin.digest.as_ref()?)));
+    let is_lines = form.origin().is_some_and(|origin| origin.layout == Layout::Lines);
     let mut out = Counted::new(out, digest.map(|_| Sha256::new()));
     let mut written = Written::default();
     let mut found = None;
     let mut trace = log.trace(RunRef::from(run))?;
     loop {
-        if let (Some((records, _)), None) = (digest, &found)
+        // Of lines the file has only the first ones, and the mark in front of them.
+        if let (Some((records, _)), None, true) = (digest, &found, is_lines)
             && records == written.records
         {
+            whole.begin(&mut out)?;
             found = out.digest.take();
         }
         let record = match trace.next_view() {
@@ -106,27 +109,40 @@ fn write_records(
         whole.write(&mut out, kind, record.payload(), is_enveloped)?;
         written.records += 1;
     }
+    let finished = whole.finish(&mut out)?;
+    if let Some((records, _)) = digest
+        && !is_lines
+        && written.records >= records
+    {
+        found = out.digest.take();
+    }
     written.bytes = out.bytes;
     if let Some(origin) = form.origin() {
-        check(origin, &written, found.map(|digest| digest.finalize().into()))?;
+        check(origin, &finished, &written, found.map(|digest| digest.finalize().into()))?;
     }
     Ok(written)
 }
 
 /// Compares what was written with what is known of the file.
-fn check(origin: &Origin, written: &Written, found: Option<[u8; 32]>) -> Result<(), Why> {
+fn check(
+    origin: &Origin,
+    finished: &Finished,
+    written: &Written,
+    found: Option<[u8; 32]>,
+) -> Result<(), Why> {
     let is_lines = origin.layout == Layout::Lines;
     if written.damaged > 0 {
         // Lines are of use without those that are lost. A document is not.
         return if is_lines { Ok(()) } else { Err(Why::Damaged { records: written.damaged }) };
     }
-    let (Some(records), Some(digest)) = (origin.records, &origin.digest) else {
+    let digest = finished.digest.as_ref().or(origin.digest.as_ref());
+    let (Some(records), Some(digest)) = (origin.records, digest) else {
         return Ok(());
     };
     let Some(found) = found else {
         return Err(Why::Unfinished { records, found: written.records });
     };
-    if digest_text(&found) != *digest || (!is_lines && written.records > records) {
+    if digest_text(&found) != *digest || finished.has_more {
         return Err(Why::Differs);
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use runlog::{Allow, ContentType, NewRecord, RunLog, RunWriter, Timestamp};
+use runlog::{Allow, ContentType, NewRecord, Outcome, RunLog, RunWriter, Timestamp};
 
 /// How much is appended at once: enough to make the cost of a call small, little enough to keep
 /// memory small.
@@ -31,6 +31,8 @@ pub(crate) enum Target<'a> {
     Started(&'a RunWriter),
     /// A run that was there, and may have ended.
     Named { log: &'a RunLog, agent: &'a str, run: &'a str, allow: Allow },
+    /// No run: nothing is written.
+    Nowhere,
 }
 
 impl Target<'_> {
@@ -40,6 +42,7 @@ impl Target<'_> {
             Self::Named { log, agent, run, allow } => {
                 log.append_batch_to(agent, run, records, allow).map(drop)
             }
+            Self::Nowhere => Ok(()),
         }
     }
 
@@ -49,7 +52,13 @@ impl Target<'_> {
             Self::Named { log, agent, run, allow } => {
                 log.append_to(agent, run, record, allow).map(drop)
             }
+            Self::Nowhere => Ok(()),
         }
+    }
+
+    /// Ends the run, if it is one that was just started.
+    pub(crate) fn end(self, outcome: &Outcome) -> runlog::Result<()> {
+        if let Self::Started(run) = self { run.end(outcome).map(drop) } else { Ok(()) }
     }
 }
 

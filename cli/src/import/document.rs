@@ -2,24 +2,28 @@
 //! last. An archive into a run: its bytes, and then what is compressed in it.
 
 use std::collections::HashMap;
-use std::io::{Cursor, Read as _};
+use std::io::Read as _;
 use std::ops::Range;
 
-use runlog::{ContentType, Outcome, RunSummary, RunWriter, Timestamp};
-use serde_json::Value;
+use runlog::{ContentType, Outcome, RunStatus, RunSummary, Timestamp};
 
+use crate::formats::archive;
 use crate::formats::documents::split::{Shallow, Step, steps};
-use crate::formats::documents::{self, Course};
-use crate::formats::line::kind;
+use crate::formats::documents::{self, Course, series};
+use crate::formats::encoding::Encoding;
+use crate::formats::line::{End, LineDamage};
 use crate::formats::origin::Origin;
 use crate::formats::probe::{MAX_DOCUMENT, ends, json};
-use crate::formats::{Format, PART};
+use crate::formats::{Format, Layout, PART};
+use crate::output::size;
 use crate::store::MAX_RECORD;
 
-use super::anew::Anew;
 use super::batch::{Batch, Target};
 use super::file::{Done, FileError, How, Imported, Importer, outcome};
+use super::grow::Compared;
+use super::input::Input;
 use super::reading::digest;
+use super::replace::Replacement;
 use super::tree::Source;
 
 /// The longest part of a document or an archive that is one record.
@@ -36,10 +40,10 @@ const MEMBER: &str = "member";
 
 /// A piece of a document that becomes a record.
 #[derive(Debug, PartialEq, Eq)]
-struct Piece {
-    range: Range<usize>,
+pub(crate) struct Piece {
+    pub(crate) range: Range<usize>,
     /// The array that the step is in; none for parts.
-    array: Option<&'static str>,
+    pub(crate) array: Option<&'static str>,
 }
 
 /// Cuts a document into its steps and the parts between them, and finds what joins the steps.
@@ -85,23 +89,25 @@ fn parts(text: &str, range: Range<usize>, pieces: &mut Vec<Piece>) {
 }
 
 /// A record of a document.
-struct Item {
-    kind: String,
-    content: ContentType,
-    at: Option<Timestamp>,
+pub(crate) struct Item {
+    pub(crate) kind: String,
+    pub(crate) content: ContentType,
+    pub(crate) at: Option<Timestamp>,
 }
 
 impl Piece {
+    pub(crate) fn bytes<'t>(&self, text: &'t str) -> &'t [u8] {
+        text.as_bytes().get(self.range.clone()).unwrap_or_default()
+    }
+
     /// What is told of the record.
-    fn item(&self, text: &str, format: Format, part: &str, is_alone: bool) -> Item {
+    pub(crate) fn item(&self, text: &str, format: Format, part: &str, is_alone: bool) -> Item {
         let Some(array) = self.array else {
             let content = if is_alone { ContentType::JSON } else { ContentType::TEXT };
             return Item { kind: part.to_owned(), content, at: None };
         };
         let json = text.get(self.range.clone()).unwrap_or_default();
-        let step = serde_json::from_str::<Value>(json).unwrap_or_default();
-        let word = documents::kind(format, &step).and_then(kind);
-        let at = documents::facts(format, &step).time;
+        let (word, at) = series::step(format, json);
         Item { kind: word.unwrap_or_else(|| array.to_owned()), content: ContentType::JSON, at }
     }
 }
@@ -110,16 +116,20 @@ impl Piece {
 type TakeItem<'t> = dyn FnMut(&[u8], Item) -> Result<(), FileError> + 't;
 
 /// Records on their way into a run.
-struct Feed<'i> {
-    run: &'i RunWriter,
+pub(crate) struct Feed<'i> {
+    to: Target<'i>,
     batch: Batch,
     /// The time of the last record that gave one; of those in front of the first, the start.
     at: Timestamp,
     progress: &'i dyn Fn(u64),
 }
 
-impl Feed<'_> {
-    fn take(&mut self, bytes: &[u8], item: Item) -> Result<(), FileError> {
+impl<'i> Feed<'i> {
+    pub(crate) fn new(to: Target<'i>, at: Timestamp, progress: &'i dyn Fn(u64)) -> Self {
+        Self { to, batch: Batch::default(), at, progress }
+    }
+
+    pub(crate) fn take(&mut self, bytes: &[u8], item: Item) -> Result<(), FileError> {
         self.at = item.at.unwrap_or(self.at);
         let start = self.batch.bytes.len();
         self.batch.bytes.extend_from_slice(bytes);
@@ -128,9 +138,9 @@ impl Feed<'_> {
         if self.batch.is_full(0) { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), FileError> {
+    pub(crate) fn flush(&mut self) -> Result<(), FileError> {
         if !self.batch.is_empty() {
-            self.batch.append(Target::Started(self.run))?;
+            self.batch.append(self.to)?;
             (self.progress)(self.batch.bytes.len() as u64);
             self.batch.clear();
         }
@@ -139,16 +149,21 @@ impl Feed<'_> {
 }
 
 /// A file of one document or archive, ready to become a run.
-struct Whole<'a> {
-    source: &'a Source,
-    format: Format,
-    bytes: &'a [u8],
+pub(crate) struct Whole<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) format: Format,
+    layout: Layout,
+    encoding: Encoding,
+    pub(crate) bytes: &'a [u8],
     modified: Timestamp,
     course: Course,
     /// The first time that a step gives.
     first: Option<Timestamp>,
     records: u64,
     join: String,
+    /// What of it cannot be read.
+    damaged: Vec<(u64, LineDamage)>,
+    unread: Vec<(String, String)>,
 }
 
 impl Importer<'_> {
@@ -156,28 +171,38 @@ impl Importer<'_> {
     pub(crate) fn document(
         &self,
         source: &Source,
-        modified: Timestamp,
+        input: &Input,
         format: Format,
         text: &str,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let document = Shallow::new(json(text)).map_err(std::io::Error::from)?;
-        let steps = steps(text, &document, documents::places(format));
-        let course = documents::course(format, &document);
-        drop(document);
-        let (pieces, join) = cut(text, &steps);
-        let items = || {
+        let parsed = series::parse(format, text).map_err(std::io::Error::from)?;
+        if self.follows && parsed.torn_at.is_some() {
+            return Ok(Done::Waits);
+        }
+        let (pieces, join) = cut(text, &parsed.steps);
+        let items = |from: usize| {
             let is_alone = pieces.len() == 1;
-            pieces.iter().map(move |piece| (piece, piece.item(text, format, PART, is_alone)))
+            let pieces = pieces.iter().skip(from);
+            pieces.map(move |piece| (piece, piece.item(text, format, PART, is_alone)))
         };
-        let first = items().find_map(|(_, item)| item.at);
-        let records = pieces.len() as u64;
-        let bytes = text.as_bytes();
-        let whole = Whole { source, format, bytes, modified, course, first, records, join };
-        self.whole(&whole, progress, &|feed| {
-            items().try_for_each(|(piece, item)| {
-                feed.take(bytes.get(piece.range.clone()).unwrap_or_default(), item)
-            })
+        let torn = parsed.torn_at.map(|at| text.get(..at).unwrap_or_default().lines().count());
+        let file = Whole {
+            source,
+            format,
+            layout: Layout::Document,
+            encoding: input.encoding,
+            bytes: text.as_bytes(),
+            modified: input.modified,
+            course: parsed.course,
+            first: items(0).find_map(|(_, item)| item.at),
+            records: pieces.len() as u64,
+            join,
+            damaged: torn.map(|line| (line as u64 + 1, LineDamage::Torn)).into_iter().collect(),
+            unread: Vec::new(),
+        };
+        self.whole(&file, &pieces, progress, &|feed| {
+            items(0).try_for_each(|(piece, item)| feed.take(piece.bytes(text), item))
         })
     }
 
@@ -185,12 +210,12 @@ impl Importer<'_> {
     pub(crate) fn archive(
         &self,
         source: &Source,
-        modified: Timestamp,
+        input: &Input,
         bytes: &[u8],
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
         let (mut course, mut first, mut records) = (Course::default(), None, 0);
-        members(bytes, &mut |name, text, document| {
+        let unread = members(bytes, &mut |name, text, document| {
             if name == "header.json" {
                 course = documents::course(Format::InspectEval, document);
             }
@@ -201,9 +226,21 @@ impl Importer<'_> {
             })
         })?;
         records += bytes.chunks(MAX_PART).len() as u64;
-        let (format, join) = (Format::InspectEval, String::new());
-        let whole = Whole { source, format, bytes, modified, course, first, records, join };
-        self.whole(&whole, progress, &|feed| {
+        let file = Whole {
+            source,
+            format: Format::InspectEval,
+            layout: Layout::Archive,
+            encoding: Encoding::Utf8,
+            bytes,
+            modified: input.modified,
+            course,
+            first,
+            records,
+            join: String::new(),
+            damaged: Vec::new(),
+            unread,
+        };
+        self.whole(&file, &[], progress, &|feed| {
             for chunk in bytes.chunks(MAX_PART) {
                 let (kind, content) = (PART.to_owned(), ContentType::BYTES);
                 feed.take(chunk, Item { kind, content, at: None })?;
@@ -211,116 +248,167 @@ impl Importer<'_> {
             members(bytes, &mut |_, text, document| {
                 member_items(text, document, &mut |bytes, item| feed.take(bytes, item))
             })
+            .map(drop)
         })
     }
 
-    /// Imports a file that is one document or archive.
+    /// Imports a file that is one document, which has these pieces, or an archive.
     fn whole(
         &self,
         file: &Whole<'_>,
+        pieces: &[Piece],
         progress: &dyn Fn(u64),
         feed_it: &dyn Fn(&mut Feed<'_>) -> Result<(), FileError>,
     ) -> Result<Done, FileError> {
         let source = file.source;
+        let encoded = file.encoding.encode(file.bytes);
         let origin = Origin {
             imported_from: source.file_name(),
-            path: Some(source.path_text()),
+            path: source.path_text(),
             format: Some(file.format),
-            layout: file.format.layout(),
-            bytes: Some(file.bytes.len() as u64),
-            digest: Some(digest(file.bytes)),
+            layout: file.layout,
+            encoding: file.encoding,
+            bytes: Some(encoded.len() as u64),
+            digest: Some(digest(&encoded)),
             records: Some(file.records),
             join: file.join.clone(),
         };
-        let (mut how, existing) = (How::Imported, self.existing(source)?);
-        let mut anew = None;
-        if let Some((summary, stored)) = &existing {
-            let is_same = stored.digest == origin.digest && stored.layout == origin.layout;
-            if is_same && stored.records == Some(summary.records) {
-                how =
-                    if self.end_whole(file, summary)? { How::Continued } else { How::AlreadyThere };
-                return self.told(file, how);
-            }
-            // An import that was cut short left a run in progress with a part of the same file.
-            let was_cut = is_same && !summary.status.is_ended() && summary.records < file.records;
-            if !was_cut && !self.replace {
-                return Err(Self::differs(source, None));
-            }
-            anew = Some(Anew { old: summary, may_lose: true });
-            how = if was_cut { How::Imported } else { How::Replaced };
-        }
-        let at = file.course.started.or(file.first).unwrap_or(file.modified);
-        let add = |run: &RunWriter| {
-            let mut feed = Feed { run, batch: Batch::default(), at, progress };
-            feed_it(&mut feed)?;
-            feed.flush()?;
-            let end = self.end_of(file, &self.log.run(run)?);
-            end.map_or(Ok(()), |end| Ok(run.end(&end).map(drop)?))
+        drop(encoded);
+        let existing = self.existing(source)?;
+        let Some((summary, stored)) = &existing else {
+            self.start(source.ids(), &origin.to_json(), file.at(), |to| {
+                self.fill(file, to, progress, feed_it)
+            })?;
+            return Ok(file.done(How::Imported, file.status(self)));
         };
-        match anew {
-            None => self.start(source.ids(), &origin.to_json(), at, add)?,
-            Some(anew) => self.replace(anew, &origin, at, add)?,
+        let last = self.revision(summary, stored)?;
+        let stored_file = last.as_ref().map_or_else(
+            || (stored.bytes, stored.digest.clone()),
+            |revision| (Some(revision.bytes), Some(revision.digest.clone())),
+        );
+        let is_same =
+            stored.layout == origin.layout && stored_file == (origin.bytes, origin.digest.clone());
+        if is_same && (last.is_some() || stored.records == Some(summary.records)) {
+            let is_ended = self.end_whole(file, summary)?;
+            let how = if is_ended { How::Continued } else { How::AlreadyThere };
+            return Ok(file.done(how, self.status(source)?));
         }
-        self.told(file, how)
+        // An import that was cut short left a run in progress with a part of the same file.
+        let was_cut = is_same && !summary.status.is_ended() && summary.records < file.records;
+        let mut from = None;
+        let are_documents = stored.layout == Layout::Document && file.layout == stored.layout;
+        let has_steps = pieces.iter().any(|piece| piece.array.is_some());
+        if !was_cut && are_documents && has_steps {
+            match self.compare_steps(file, summary, pieces)? {
+                Compared::GoesOn { steps } => {
+                    self.go_on_with(file, summary, pieces, steps, &origin, progress)?;
+                    return Ok(file.done(How::Continued, self.status(source)?));
+                }
+                Compared::Differs(step) => from = Some(("step", step)),
+            }
+        }
+        if !was_cut && !self.replace {
+            return Err(Self::differs(source, from));
+        }
+        let replacement = Replacement { old: summary, may_lose: true };
+        self.replace(replacement, &origin, file.at(), |to| self.fill(file, to, progress, feed_it))?;
+        let how = if was_cut { How::Imported } else { How::Replaced };
+        Ok(file.done(how, file.status(self)))
+    }
+
+    /// All records of a file, and its end.
+    fn fill(
+        &self,
+        file: &Whole<'_>,
+        to: Target<'_>,
+        progress: &dyn Fn(u64),
+        feed_it: &dyn Fn(&mut Feed<'_>) -> Result<(), FileError>,
+    ) -> Result<(), FileError> {
+        let mut feed = Feed::new(to, file.at(), progress);
+        feed_it(&mut feed)?;
+        feed.flush()?;
+        let end = self.end_of(file, feed.at);
+        end.map_or(Ok(()), |end| Ok(to.end(&end)?))
     }
 
     /// How a run ends that has not ended, if its document says so, or the user does.
-    fn end_of(&self, file: &Whole<'_>, summary: &RunSummary) -> Option<Outcome> {
-        let status = file.course.end.map(crate::formats::line::End::status).or(self.end)?;
-        let at = file.course.ended.unwrap_or(summary.last_at);
-        (!summary.status.is_ended()).then(|| outcome(status, at))
+    fn end_of(&self, file: &Whole<'_>, last_at: Timestamp) -> Option<Outcome> {
+        let status = file.course.end.map(End::status).or(self.end)?;
+        Some(outcome(status, file.course.ended.unwrap_or(last_at)))
     }
 
     /// Ends such a run.
-    fn end_whole(&self, file: &Whole<'_>, summary: &RunSummary) -> Result<bool, FileError> {
-        let end = self.end_of(file, summary);
+    pub(crate) fn end_whole(
+        &self,
+        file: &Whole<'_>,
+        summary: &RunSummary,
+    ) -> Result<bool, FileError> {
+        let end = self.end_of(file, summary.last_at).filter(|_| !summary.status.is_ended());
         end.map_or(Ok(false), |end| self.end_run(file.source.ids(), &end).map(|()| true))
-    }
-
-    fn told(&self, file: &Whole<'_>, how: How) -> Result<Done, FileError> {
-        Ok(Done::Run(Imported {
-            how,
-            format: file.format,
-            status: self.status(file.source)?,
-            records: file.records,
-            bytes: file.bytes.len() as u64,
-            damaged: Vec::new(),
-            damaged_count: 0,
-            mark: None,
-        }))
     }
 }
 
-/// The JSON documents in an archive, one after the other. What cannot be read is passed over: the
-/// bytes of the archive are kept in any case.
+impl Whole<'_> {
+    /// When the run started.
+    fn at(&self) -> Timestamp {
+        self.course.started.or(self.first).unwrap_or(self.modified)
+    }
+
+    /// The status of a run that was just imported.
+    fn status(&self, importer: &Importer<'_>) -> RunStatus {
+        let end = importer.end_of(self, self.modified);
+        end.map_or(RunStatus::InProgress, |end| end.status())
+    }
+
+    /// What became of the file.
+    fn done(&self, how: How, status: RunStatus) -> Done {
+        Done::Run(Imported {
+            how,
+            format: self.format,
+            status,
+            records: self.records,
+            bytes: self.bytes.len() as u64,
+            damaged: self.damaged.clone(),
+            damaged_count: self.damaged.len() as u64,
+            unread: self.unread.clone(),
+            mark: None,
+        })
+    }
+}
+
+/// The JSON documents in an archive, one after the other. Returns the names of those that cannot be
+/// read, and why; without a name, why the archive is not whole. Its bytes are kept in any case.
 fn members(
     bytes: &[u8],
     each: &mut dyn FnMut(&str, &str, &Shallow<'_>) -> Result<(), FileError>,
-) -> Result<(), FileError> {
-    let Ok(mut archive) = zip::ZipArchive::new(Cursor::new(bytes)) else {
-        return Ok(());
-    };
-    let mut left = MAX_UNPACKED;
-    for index in 0..archive.len() {
-        let Ok(member) = archive.by_index(index) else {
-            continue;
-        };
-        let name = member.name().map(std::borrow::Cow::into_owned).unwrap_or_default();
-        if !ends(&name, &[".json"]) {
-            continue;
+) -> Result<Vec<(String, String)>, FileError> {
+    let (mut unread, mut left) = (Vec::new(), MAX_UNPACKED);
+    let whole = archive::members(bytes, &mut |name, member| {
+        if !ends(name, &[".json"]) {
+            return Ok(());
         }
         let mut text = String::new();
         let max = left.min(MAX_DOCUMENT);
-        let read = member.take(max + 1).read_to_string(&mut text);
-        if read.is_err() || text.len() as u64 > max {
-            continue;
+        let read = member.and_then(|member| {
+            let read = member.take(max + 1).read_to_string(&mut text);
+            read.map_err(|error| error.to_string())?;
+            left = left.saturating_sub(text.len() as u64);
+            if text.len() as u64 > max { Err(format!("more than {}", size(max))) } else { Ok(()) }
+        });
+        let document = read.and_then(|()| {
+            let not_json = |error: serde_json::Error| format!("not JSON: {error}");
+            Shallow::new(json(&text)).map_err(not_json)
+        });
+        match document {
+            Ok(document) => each(name, &text, &document),
+            Err(why) => {
+                unread.push((name.to_owned(), why));
+                Ok(())
+            }
         }
-        left -= text.len() as u64;
-        if let Ok(document) = Shallow::new(json(&text)) {
-            each(&name, &text, &document)?;
-        }
-    }
-    Ok(())
+    })?;
+    unread.extend(whole.map(|why| (String::new(), why)));
+    Ok(unread)
 }
 
 /// The steps of a member of an archive, and what else it says between them.
@@ -333,7 +421,7 @@ fn member_items(
     let (pieces, _) = cut(text, &steps(text, document, documents::places(format)));
     let is_alone = pieces.len() == 1;
     for piece in &pieces {
-        let bytes = text.as_bytes().get(piece.range.clone()).unwrap_or_default();
+        let bytes = piece.bytes(text);
         let says = |byte: &u8| !byte.is_ascii_whitespace() && !b"[]{},".contains(byte);
         if piece.array.is_some() || bytes.iter().any(says) {
             each(bytes, piece.item(text, format, MEMBER, is_alone))?;

@@ -11,7 +11,8 @@ use std::fmt;
 use std::io;
 
 use runlog::{
-    Allow, Durability, Metadata, Outcome, RunLog, RunStatus, RunSummary, RunWriter, Timestamp,
+    Allow, Durability, Metadata, Outcome, Reader, RunId, RunLog, RunMetadata, RunQuery, RunRef,
+    RunStatus, RunSummary, Timestamp, Trace,
 };
 use runlog_stores::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 
@@ -19,14 +20,15 @@ use crate::failure::with_sources;
 use crate::formats::Format;
 use crate::formats::line::LineDamage;
 use crate::formats::origin::Origin;
-use crate::formats::probe::Known;
+use crate::formats::probe::{Known, MAX_DOCUMENT};
 use crate::output::{grouped, size};
 
 use super::batch::Target;
-use super::crew::Job;
 use super::input::Input;
-use super::place::Opened;
 use super::reading::Mark;
+use super::safe_open::Opened;
+use super::sidecars::Kind;
+use super::thread_pool::Job;
 use super::tree::Source;
 
 /// What became of a file.
@@ -38,6 +40,8 @@ pub(crate) enum Done {
     Unknown(String),
     /// It is passed over on purpose, and why.
     Skipped(&'static str),
+    /// It is no run of this import, and of which kind.
+    Sidecar(Kind),
     /// It has nothing whole yet, and may get more.
     Waits,
 }
@@ -55,6 +59,8 @@ pub(crate) struct Imported {
     pub(crate) damaged: Vec<(u64, LineDamage)>,
     /// All of them.
     pub(crate) damaged_count: u64,
+    /// Members of an archive that cannot be read, and why.
+    pub(crate) unread: Vec<(String, String)>,
     /// Where to go on when the file has grown.
     pub(crate) mark: Option<Mark>,
 }
@@ -88,8 +94,20 @@ pub(crate) enum Refusal {
     Differs {
         agent: String,
         run: String,
-        /// The number of the first line that differs, where the file has lines.
-        line: Option<u64>,
+        /// The first line or step that differs, where it is known.
+        from: Option<(&'static str, u64)>,
+    },
+    /// It is compressed and cannot be unpacked.
+    Packed {
+        what: &'static str,
+        why: String,
+    },
+    /// It begins like UTF-16, and is not.
+    NotUtf16,
+    /// It is longer than what is held in memory.
+    TooLong {
+        what: &'static str,
+        advice: &'static str,
     },
     /// A run of this name did not come from this file.
     Foreign {
@@ -130,12 +148,22 @@ impl fmt::Display for Refusal {
                 size(MAX_HOLES)
             ),
             Self::Lines(error) => error.fmt(f),
-            Self::Differs { agent, run, line } => {
+            Self::Differs { agent, run, from } => {
                 write!(f, "run {run:?} of agent {agent:?} is there already and differs")?;
-                if let Some(line) = line {
-                    write!(f, " from line {line} on")?;
+                if let Some((what, number)) = from {
+                    write!(f, " from {what} {number} on")?;
                 }
                 f.write_str("; --replace imports the file anew in its place")
+            }
+            Self::Packed { what, why } => {
+                write!(f, "{what} data that cannot be unpacked: {why}; nothing of it was imported")
+            }
+            Self::NotUtf16 => f.write_str(
+                "it begins with the mark of UTF-16, and is not valid UTF-16; nothing of it was \
+                 imported",
+            ),
+            Self::TooLong { what, advice } => {
+                write!(f, "{what} of more than {}; {advice}", size(MAX_DOCUMENT))
             }
             Self::Foreign { agent, run } => {
                 write!(f, "run {run:?} of agent {agent:?} is there already, from elsewhere")
@@ -157,6 +185,17 @@ impl fmt::Display for Refusal {
             ),
             Self::Store(error) => f.write_str(&with_sources(error)),
         }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn too_long(what: &'static str, advice: &'static str) -> Self {
+        Self::TooLong { what, advice }
+    }
+
+    /// Whether a file that is being written may be without it soon.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Packed { .. } | Self::NotUtf16)
     }
 }
 
@@ -197,12 +236,26 @@ impl From<runlog::Error> for FileError {
 #[derive(Debug)]
 pub(crate) struct Importer<'a> {
     pub(crate) log: &'a RunLog,
+    /// The store that a dry run reads, if there is one: then `log` is an empty one.
+    pub(crate) reads: Option<&'a Reader>,
+    /// Nothing is written.
+    pub(crate) is_dry_run: bool,
+    /// The only formats that are imported, if there are any.
+    pub(crate) only: &'a [Format],
     /// How runs end of whose end their files say nothing; without it they stay in progress.
     pub(crate) end: Option<RunStatus>,
     /// Files that changed take the place of their runs.
     pub(crate) replace: bool,
     /// The files are being written: what has no end yet is left until it has one.
     pub(crate) follows: bool,
+}
+
+impl<'a> Importer<'a> {
+    /// Imports files as they are by now, all formats, without a word of how runs ended.
+    pub(crate) fn new(log: &'a RunLog) -> Self {
+        let (reads, end, only): (_, _, &[Format]) = (None, None, &[]);
+        Self { log, reads, is_dry_run: false, only, end, replace: false, follows: false }
+    }
 }
 
 impl Importer<'_> {
@@ -214,24 +267,47 @@ impl Importer<'_> {
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
         let source = job.source;
-        let (file, metadata) = source.place.file(opened)?;
+        let (file, metadata) = source.location.file(opened)?;
         if let Some(mark) = job.mark
             && let Some(done) = self.resume(source, file.try_clone()?, mark, progress)?
         {
             return Ok(done);
         }
-        let mut input = Input::new(file, &metadata)?;
-        let modified = input.modified;
-        match input.probe(&source.file_name())? {
-            Known::Lines(format) => self.lines(source, input, format, progress),
-            Known::Document(format, text) => {
-                self.document(source, modified, format, &text, progress)
+        let mut input = match Input::new(file, &metadata) {
+            Err(FileError::File(refusal)) if self.follows && refusal.may_pass() => {
+                return Ok(Done::Waits);
             }
-            Known::Archive(bytes) => self.archive(source, modified, &bytes, progress),
+            input => input?,
+        };
+        if self.has_original(source, &input)? {
+            return Ok(Done::Sidecar(Kind::Copies));
+        }
+        let known = input.probe(&source.file_name())?;
+        let format = match &known {
+            Known::Lines(format) | Known::Document(format, _) => Some(*format),
+            Known::Archive(_) => Some(Format::InspectEval),
+            Known::Store | Known::Unknown(_) => None,
+        };
+        if !self.only.is_empty() && !format.is_some_and(|format| self.only.contains(&format)) {
+            return Ok(Done::Sidecar(Kind::OtherFormats));
+        }
+        match known {
+            Known::Lines(format) => self.lines(source, input, format, progress),
+            Known::Document(format, text) => self.document(source, &input, format, &text, progress),
+            Known::Archive(bytes) => self.archive(source, &input, &bytes, progress),
             Known::Store => Ok(Done::Skipped("a store of runlog")),
             Known::Unknown(_) if self.follows => Ok(Done::Waits),
             Known::Unknown(why) => Ok(Done::Unknown(why)),
         }
+    }
+
+    /// Whether a file that was compressed or put away is all in the one beside it.
+    fn has_original(&self, source: &Source, input: &Input) -> Result<bool, FileError> {
+        let Some(original) = &source.original else { return Ok(false) };
+        let Ok((file, metadata)) = original.file(&mut Opened::default()) else {
+            return Ok(false);
+        };
+        Input::new(file, &metadata).map_or(Ok(false), |original| input.is_beginning_of(&original))
     }
 
     /// The run of a file, if there is one, and where it came from.
@@ -242,13 +318,13 @@ impl Importer<'_> {
         if source.is_new {
             return Ok(None);
         }
-        let run = source.ids();
-        let summary = match self.log.run(run) {
+        let run = RunRef::from(source.ids());
+        let summary = match self.run(run) {
             Ok(summary) => summary,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let metadata = self.log.metadata(run)?;
+        let metadata = self.metadata(run)?;
         let origin = Origin::of(metadata.as_ref())
             .filter(|origin| origin.imported_from == source.file_name());
         let (agent, run) = (source.agent.clone(), source.run.clone());
@@ -262,8 +338,11 @@ impl Importer<'_> {
         (agent, run): (&str, &str),
         metadata: &str,
         at: Timestamp,
-        fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
+        fill: impl FnOnce(Target<'_>) -> Result<(), FileError>,
     ) -> Result<(), FileError> {
+        if self.is_dry_run {
+            return fill(Target::Nowhere);
+        }
         let start = Metadata::json(metadata.as_bytes()).at(at).durability(Durability::Process);
         let writer = self.log.start_run(agent, run, start)?;
         if writer.was_found() {
@@ -271,7 +350,7 @@ impl Importer<'_> {
             let (agent, run) = (agent.to_owned(), run.to_owned());
             return Err(Refusal::Foreign { agent, run }.into());
         }
-        let filled = fill(&writer);
+        let filled = fill(Target::Started(&writer));
         if let Err(FileError::File(_)) = &filled {
             self.remove(&self.log.run(&writer)?)?;
         }
@@ -300,23 +379,53 @@ impl Importer<'_> {
         (agent, run): (&str, &str),
         outcome: &Outcome,
     ) -> Result<(), FileError> {
-        let _ = self.log.end_run(agent, run, outcome, Allow::nothing())?;
+        if !self.is_dry_run {
+            let _ = self.log.end_run(agent, run, outcome, Allow::nothing())?;
+        }
         Ok(())
     }
 
     /// Where the records of a file go.
     pub(crate) fn target<'s>(&'s self, source: &'s Source, allow: Allow) -> Target<'s> {
         let (agent, run) = source.ids();
+        if self.is_dry_run {
+            return Target::Nowhere;
+        }
         Target::Named { log: self.log, agent, run, allow }
     }
 
-    pub(crate) fn status(&self, source: &Source) -> Result<RunStatus, FileError> {
-        Ok(self.log.run(source.ids())?.status)
+    /// As [`RunLog::run`], of the store that is read.
+    pub(crate) fn run(&self, run: RunRef<'_>) -> runlog::Result<RunSummary> {
+        self.reads.map_or_else(|| self.log.run(run), |reads| reads.run(run))
     }
 
-    pub(crate) fn differs(source: &Source, line: Option<u64>) -> FileError {
+    /// As [`RunLog::metadata`].
+    pub(crate) fn metadata(&self, run: RunRef<'_>) -> runlog::Result<Option<RunMetadata>> {
+        self.reads.map_or_else(|| self.log.metadata(run), |reads| reads.metadata(run))
+    }
+
+    /// As [`RunLog::trace`].
+    pub(crate) fn trace(&self, run: RunRef<'_>) -> runlog::Result<Trace> {
+        self.reads.map_or_else(|| self.log.trace(run), |reads| reads.trace(run))
+    }
+
+    /// The ids of all runs of an agent.
+    pub(crate) fn runs_of(&self, agent: &str) -> runlog::Result<Vec<RunId>> {
+        let query = RunQuery::new().agent(agent);
+        let id = |run: runlog::Result<RunSummary>| run.map(|run| run.run);
+        match self.reads {
+            Some(reads) => reads.runs(&query).map(id).collect(),
+            None => self.log.runs(&query).map(id).collect(),
+        }
+    }
+
+    pub(crate) fn status(&self, source: &Source) -> Result<RunStatus, FileError> {
+        Ok(self.run(source.ids().into())?.status)
+    }
+
+    pub(crate) fn differs(source: &Source, from: Option<(&'static str, u64)>) -> FileError {
         let (agent, run) = (source.agent.clone(), source.run.clone());
-        Refusal::Differs { agent, run, line }.into()
+        Refusal::Differs { agent, run, from }.into()
     }
 }
 

@@ -14,21 +14,20 @@
 //! So a run in progress is always what its file was, to the byte.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
 
-use runlog::{Allow, Outcome, RunStatus, RunSummary, RunWriter, Timestamp, Trace};
+use runlog::{Allow, Outcome, RunStatus, RunSummary, Timestamp, Trace};
 use runlog_stores::json_lines::{Ending, UNTERMINATED};
 
 use crate::formats::envelope::ENVELOPE;
 use crate::formats::origin::Origin;
 use crate::formats::{Format, Layout};
 
-use super::anew::Anew;
 use super::batch::{Batch, Target};
 use super::file::{Done, FileError, How, Imported, Importer, outcome};
 use super::input::Input;
-use super::place::Opened;
-use super::reading::{Mark, Options, Reading, digest_of, is_of_line};
+use super::reading::{Mark, Options, Reading, is_of_line};
+use super::replace::Replacement;
+use super::safe_open::Opened;
 use super::tree::Source;
 
 /// How a run and its file compare.
@@ -107,7 +106,7 @@ impl Importer<'_> {
         &self,
         source: &Source,
         format: Format,
-        anew: Option<Anew<'_>>,
+        replacement: Option<Replacement<'_>>,
         reading: &mut Reading,
         progress: &dyn Fn(u64),
     ) -> Result<(), FileError> {
@@ -117,21 +116,22 @@ impl Importer<'_> {
         let survey = &reading.survey;
         let origin = Origin {
             imported_from: source.file_name(),
-            path: Some(source.path_text()),
+            path: source.path_text(),
             format: Some(format),
             layout: Layout::Lines,
+            encoding: reading.encoding,
             bytes: Some(survey.bytes),
             digest: Some(survey.digest.clone()),
             records: Some(survey.lines),
             join: String::new(),
         };
-        let fill = |run: &RunWriter| {
-            append(Target::Started(run), reading, &mut batch, start, progress)?;
-            self.ends_as(reading).map_or(Ok(()), |end| Ok(run.end(&end).map(drop)?))
+        let fill = |to: Target<'_>| {
+            append(to, reading, &mut batch, start, progress)?;
+            self.ends_as(reading).map_or(Ok(()), |end| Ok(to.end(&end)?))
         };
-        match anew {
+        match replacement {
             None => self.start(source.ids(), &origin.to_json(), start, fill),
-            Some(anew) => self.replace(anew, &origin, start, fill),
+            Some(replacement) => self.replace(replacement, &origin, start, fill),
         }
     }
 
@@ -153,8 +153,8 @@ impl Importer<'_> {
                 Compared::Unfinished => return Ok(How::AlreadyThere),
                 // What a user ended stays; what the file ended goes on with it.
                 Compared::Completed if !summary.status.is_ended() || reading.seen.end.is_some() => {
-                    let anew = Anew { old: summary, may_lose: false };
-                    return self.anew(source, format, anew, reading, progress);
+                    let replacement = Replacement { old: summary, may_lose: false };
+                    return self.import_again(source, format, replacement, reading, progress);
                 }
                 Compared::Completed => Some(reading.seen.lines),
                 Compared::Differs(line) => Some(line),
@@ -163,10 +163,10 @@ impl Importer<'_> {
             None
         };
         if self.replace {
-            let anew = Anew { old: summary, may_lose: true };
-            return self.anew(source, format, anew, reading, progress);
+            let replacement = Replacement { old: summary, may_lose: true };
+            return self.import_again(source, format, replacement, reading, progress);
         }
-        Err(Self::differs(source, line))
+        Err(Self::differs(source, line.map(|line| ("line", line))))
     }
 
     /// Appends what is behind the lines that the run has.
@@ -186,10 +186,10 @@ impl Importer<'_> {
         let has_ended = summary.status.is_ended();
         // A run starts at the first time that its file gives.
         let starts_elsewhere = !had_time && reading.seen.first_time.is_some();
-        let is_anew = if has_ended { said_its_end } else { starts_elsewhere };
-        if has_more && is_anew {
-            let anew = Anew { old: summary, may_lose: false };
-            return self.anew(source, format, anew, reading, progress);
+        let must_replace = if has_ended { said_its_end } else { starts_elsewhere };
+        if has_more && must_replace {
+            let replacement = Replacement { old: summary, may_lose: false };
+            return self.import_again(source, format, replacement, reading, progress);
         }
         let to = self.target(source, Allow::nothing().after_end(has_ended));
         append(to, reading, &mut batch, summary.started_at, progress)?;
@@ -201,16 +201,16 @@ impl Importer<'_> {
     }
 
     /// Imports the file in the place of its run.
-    fn anew(
+    fn import_again(
         &self,
         source: &Source,
         format: Format,
-        anew: Anew<'_>,
+        replacement: Replacement<'_>,
         reading: &mut Reading,
         progress: &dyn Fn(u64),
     ) -> Result<How, FileError> {
         reading.rewind()?;
-        self.add(source, format, Some(anew), reading, progress)?;
+        self.add(source, format, Some(replacement), reading, progress)?;
         Ok(How::Replaced)
     }
 
@@ -231,21 +231,26 @@ impl Importer<'_> {
 
     /// Whether a run is that of a file which has its ids: whether the file begins with its records.
     pub(crate) fn is_run_of(&self, source: &Source, origin: &Origin) -> Result<bool, FileError> {
-        let (file, metadata) = source.place.file(&mut Opened::default())?;
-        let len = metadata.len();
-        let summary = self.log.run(source.ids())?;
+        let (file, metadata) = source.location.file(&mut Opened::default())?;
+        let input = Input::new(file, &metadata)?;
+        let len = input.unpacked_len;
+        let summary = self.run(source.ids().into())?;
         if origin.layout != Layout::Lines {
-            return Ok(origin.bytes == Some(len) && origin.digest == Some(digest_of(file)?));
+            let revision = self.revision(&summary, origin)?;
+            let imported = (origin.bytes, origin.digest.clone());
+            let (bytes, digest) =
+                revision.map_or(imported, |revision| (Some(revision.bytes), Some(revision.digest)));
+            return Ok(bytes == Some(len) && digest == Some(input.digest()?));
         }
         if summary.records == 0 && origin.path.is_some() {
             return Ok(len == 0);
         }
-        if origin.bytes.is_some_and(|bytes| bytes > len) || !self.has_first(source, &file)? {
+        if origin.bytes.is_some_and(|bytes| bytes > len) || !self.has_first(source, &input)? {
             return Ok(false);
         }
         let is_text = origin.format == Some(Format::Text);
         let options = Options { is_text, holds_tail: self.follows };
-        let mut reading = Reading::open(Input::new(file, &metadata)?, options)?;
+        let mut reading = Reading::open(input, options)?;
         let has_more = match self.compare(source, &summary, origin, &mut reading, &|_| {})? {
             Compared::Beginning => reading.line_onto(&mut Vec::new())?.is_some(),
             Compared::Completed => true,
@@ -258,13 +263,11 @@ impl Importer<'_> {
     }
 
     /// Whether a file begins with the first record of a run. Most that do not differ here.
-    fn has_first(&self, source: &Source, file: &File) -> Result<bool, FileError> {
-        let Some(first) = self.log.trace(source.ids())?.next().transpose()? else {
+    fn has_first(&self, source: &Source, input: &Input) -> Result<bool, FileError> {
+        let Some(first) = self.trace(source.ids().into())?.next().transpose()? else {
             return Ok(true);
         };
-        let mut begins = vec![0; first.payload().len()];
-        let is_read = file.read_exact_at(&mut begins, 0).is_ok();
-        Ok(first.kind() == Some(ENVELOPE) || is_read && begins == first.payload())
+        Ok(first.kind() == Some(ENVELOPE) || input.begins_with(first.payload()))
     }
 
     /// Whether the stored records are the first lines of the file. What the lines say is read in
@@ -289,7 +292,7 @@ impl Importer<'_> {
             }
             return Ok(Compared::Beginning);
         }
-        compare(self.log.trace(source.ids())?, reading, progress)
+        compare(self.trace(source.ids().into())?, reading, progress)
     }
 
     /// What is told of a file that was read to its end.
@@ -300,7 +303,7 @@ impl Importer<'_> {
         how: How,
         reading: Reading,
     ) -> Result<Imported, FileError> {
-        let mark = if self.follows { Some(reading.mark(format)?) } else { None };
+        let mark = if self.follows { reading.mark(format)? } else { None };
         let status = match how {
             How::Imported | How::Replaced => {
                 self.status_of(&reading).unwrap_or(RunStatus::InProgress)
@@ -316,6 +319,7 @@ impl Importer<'_> {
             bytes: seen.bytes,
             damaged: seen.damaged,
             damaged_count: seen.damaged_count,
+            unread: Vec::new(),
             mark,
         })
     }

@@ -1,13 +1,15 @@
 //! `runlog import`: files become runs, their lines or steps records.
 //!
 //! - [`tree`]: which files the paths mean, and which ids their runs may have.
-//! - [`whose`]: which run is a file's.
-//! - [`place`]: files and folders, opened so that no link is followed.
+//! - [`sidecars`]: files that are no runs.
+//! - [`run_identity`]: which run belongs to a file.
+//! - [`safe_open`]: files and folders, opened without following links.
 //! - [`input`]: the bytes of a file.
-//! - [`round`]: a round over the files that changed.
-//! - [`crew`]: several files at a time.
+//! - [`scan_loop`]: one scan after the other over the files that changed.
+//! - [`thread_pool`]: several files at a time.
 //! - [`mod@file`]: one file into one run; [`lines`] of a file of lines, [`document`] of the others.
-//! - [`anew`]: a file in the place of its run.
+//! - [`grow`]: a document that goes on.
+//! - [`replace`]: the crash-safe replacement of a run.
 //! - [`reading`]: a file that is being read, and what its lines have said so far.
 //! - [`batch`]: records that are appended together.
 //! - [`report`]: what the user is told.
@@ -30,34 +32,45 @@
 //!
 //! [word]: runlog_stores::json_lines::UNTERMINATED
 
-mod anew;
+mod args;
 mod batch;
-mod crew;
 mod document;
 mod file;
+mod grow;
 mod input;
 mod lines;
-mod place;
 mod reading;
+mod replace;
 mod report;
-mod round;
+mod run_identity;
+mod safe_open;
+mod scan_loop;
+mod sidecars;
 #[cfg(test)]
 mod tests;
+mod thread_pool;
 mod tree;
-mod whose;
 
+use std::io::{self, Seek as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::args::{EndStatus, ImportArgs};
+use runlog::storage::MemoryStorage;
+use runlog::{Options, Reader, RunLog};
+
+use crate::args::EndStatus;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::store;
 
+pub(crate) use self::args::ImportArgs;
 use self::file::Importer;
 use self::report::Reporter;
-use self::round::Rounds;
+use self::safe_open::Location;
+use self::scan_loop::ScanLoop;
+use self::tree::{Choice, Found, STDIN};
 
 /// The agent of files that belong to no folder of runs, where the user names none.
 const DEFAULT_AGENT: &str = "imported";
@@ -66,42 +79,103 @@ const DEFAULT_AGENT: &str = "imported";
 const INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let find = || tree::find(&args.paths, args.agent.as_deref());
-    let mut found = find();
-    let mut reporter = Reporter::new(out, args.progress, args.skip_unknown);
-    let finds_nothing = found.sources.is_empty() && !found.errors.is_empty();
+    let choice = choice(args)?;
+    let find = || tree::find(&args.paths, &choice);
+    let found = find();
+    let mut reporter = Reporter::new(out, args);
+    let finds_nothing =
+        found.sources.is_empty() && !(found.errors.is_empty() && found.missing.is_empty());
+    if args.dry_run {
+        return dry_run(args, found, path, reporter);
+    }
     // A store that is there may have what an earlier import left.
     if finds_nothing && !args.follow && !path.exists() {
-        for skipped in &found.skipped {
-            reporter.skipped(&skipped.path, skipped.why)?;
-        }
-        for (path, error) in &found.errors {
-            reporter.refused(path, error)?;
-        }
+        reporter.found(&found)?;
         return reporter.finish(path);
     }
     let log = store::open_to_write(path, args.create)?;
-    let importer = Importer {
-        log: &log,
-        end: args.end.map(EndStatus::status),
-        replace: args.replace,
-        follows: args.follow,
-    };
+    let importer = importer(args, &log, None);
     for (file, why) in importer.settle_all()? {
         reporter.refused(&file, &why.to_string())?;
     }
-    let mut rounds = Rounds::default();
+    scan(&importer, found, find, &mut reporter)?;
+    log.close()?;
+    reporter.finish(path)
+}
+
+/// Imports the files, and goes on with them if they are followed.
+fn scan(
+    importer: &Importer<'_>,
+    mut found: Found,
+    find: impl Fn() -> Found,
+    reporter: &mut Reporter<'_>,
+) -> Result<(), Failure> {
+    let mut scan = ScanLoop::default();
     loop {
-        if rounds.round(&importer, found, &mut reporter)? {
-            log.sync()?;
+        if scan.run(importer, found, reporter)? {
+            importer.log.sync()?;
         }
-        if !args.follow {
-            break;
+        if !importer.follows {
+            return Ok(());
         }
         reporter.flush()?;
         thread::sleep(INTERVAL);
         found = find();
     }
-    log.close()?;
+}
+
+/// Reports what an import would do. It reads the store, if there is one, and writes nothing.
+fn dry_run(
+    args: &ImportArgs,
+    found: Found,
+    path: &Path,
+    mut reporter: Reporter<'_>,
+) -> Result<Exit, Failure> {
+    let reads = if path.exists() { Some(store::open_to_read(path)?) } else { None };
+    let empty = Options::new().create_storage(Arc::new(MemoryStorage::new()))?;
+    let importer = importer(args, &empty, reads.as_ref());
+    ScanLoop::default().run(&importer, found, &mut reporter)?;
     reporter.finish(path)
+}
+
+fn importer<'a>(args: &'a ImportArgs, log: &'a RunLog, reads: Option<&'a Reader>) -> Importer<'a> {
+    Importer {
+        reads,
+        is_dry_run: args.dry_run,
+        only: &args.only,
+        end: args.end.map(EndStatus::status),
+        replace: args.replace,
+        follows: args.follow,
+        ..Importer::new(log)
+    }
+}
+
+/// Which files the user wants. Reads standard input to its end, if it is one of them.
+fn choice(args: &ImportArgs) -> Result<Choice, Failure> {
+    let is_stdin = args.paths.iter().any(|path| path == Path::new(STDIN));
+    if is_stdin && args.run.is_none() {
+        return Err(Failure::Usage("standard input has no name: --run names its run".to_owned()));
+    }
+    if is_stdin && args.follow {
+        return Err(Failure::Usage("--follow goes on with files, not standard input".to_owned()));
+    }
+    let is_one_file = matches!(args.paths.as_slice(), [path] if !path.is_dir());
+    if args.run.is_some() && !is_one_file {
+        return Err(Failure::Usage("--run names the run of one file or of -".to_owned()));
+    }
+    let stdin = if is_stdin {
+        let mut read = tempfile::tempfile().map_err(Failure::Input)?;
+        io::copy(&mut io::stdin().lock(), &mut read).map_err(Failure::Input)?;
+        read.rewind().map_err(Failure::Input)?;
+        Some(Location::stdin(read))
+    } else {
+        None
+    };
+    Ok(Choice {
+        agent: args.agent.clone(),
+        run: args.run.clone(),
+        all_files: args.all_files,
+        excluded: tree::globs(&args.exclude)?,
+        stdin,
+    })
 }

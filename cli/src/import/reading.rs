@@ -1,7 +1,7 @@
 //! A file that is being read line by line, and what its lines have said so far.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use runlog::Timestamp;
@@ -9,6 +9,7 @@ use runlog_stores::json_lines::{Ending, Lines, LinesError, UNTERMINATED};
 use sha2::{Digest as _, Sha256};
 
 use crate::formats::Format;
+use crate::formats::encoding::Encoding;
 use crate::formats::envelope::{self, ENVELOPE};
 use crate::formats::line::{End, Line, LineDamage, RAW};
 use crate::formats::origin::digest_text;
@@ -34,6 +35,9 @@ pub(crate) struct Reading {
     pub(crate) modified: Timestamp,
     /// What a look at the whole file has found.
     pub(crate) survey: Survey,
+    pub(crate) encoding: Encoding,
+    /// Whether its lines are at the same offsets in the file.
+    is_as_it_lies: bool,
     pub(crate) seen: Seen,
     /// The last line, which is not taken because it has no end.
     tail: Option<Vec<u8>>,
@@ -94,11 +98,13 @@ impl Reading {
     /// Opens a file whose lines are records, as far as it goes by now, and looks at all of it: no
     /// line may be too long.
     pub(crate) fn open(input: Input, options: Options) -> Result<Self, FileError> {
-        let modified = input.modified;
-        let known = input.whole().map(|bytes| Survey::of(bytes, options));
+        let (modified, encoding) = (input.modified, input.encoding);
+        let known = input.whole().map(|bytes| Survey::of(bytes, options, encoding));
+        let is_as_it_lies = input.is_as_it_lies();
         let (lines, file) = input.into_lines()?;
-        let (seen, survey) = (Seen::default(), Survey::default());
-        let mut reading = Self { lines, file, options, modified, survey, seen, tail: None };
+        let (seen, survey, tail) = (Seen::default(), Survey::default(), None);
+        let mut reading =
+            Self { lines, file, options, modified, survey, encoding, is_as_it_lies, seen, tail };
         reading.survey = known.map_or_else(|| reading.look(), Ok)?;
         Ok(reading)
     }
@@ -121,13 +127,26 @@ impl Reading {
         let (same, survey) = (file.try_clone()?, Survey::default());
         // A line that is too long is found in the middle of it; what is in front of it is kept.
         let (lines, seen) = (FileLines::Long(Lines::new(file, more)), mark.seen.clone());
-        Ok(Some(Self { lines, file: same, options, modified, survey, seen, tail: None }))
+        Ok(Some(Self {
+            lines,
+            file: same,
+            options,
+            modified,
+            survey,
+            encoding: Encoding::Utf8,
+            is_as_it_lies: true,
+            seen,
+            tail: None,
+        }))
     }
 
-    /// Where to go on later, if the file is read to its end.
-    pub(crate) fn mark(&self, format: Format) -> Result<Mark, FileError> {
+    /// Where to go on later, if the file is read to its end; `None` if it has to be read whole.
+    pub(crate) fn mark(&self, format: Format) -> Result<Option<Mark>, FileError> {
+        if !self.is_as_it_lies {
+            return Ok(None);
+        }
         let seen = Seen { damaged: Vec::new(), damaged_count: 0, ..self.seen.clone() };
-        Ok(Mark { format, before: before(&self.file, seen.offset)?, seen })
+        Ok(Some(Mark { format, before: before(&self.file, seen.offset)?, seen }))
     }
 
     /// Goes back to the first line.
@@ -246,14 +265,15 @@ fn given_kind(line: &Line, ending: Ending) -> Option<&'static str> {
 }
 
 impl Survey {
-    /// Of a file that is in memory.
-    fn of(bytes: &[u8], options: Options) -> Self {
+    /// Of a file that is in memory, and was written in this encoding.
+    fn of(bytes: &[u8], options: Options, encoding: Encoding) -> Self {
         let newlines = count_newlines(bytes);
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let has_tail = end < bytes.len() && !options.holds_tail;
         let bytes = if has_tail { bytes } else { bytes.get(..end).unwrap_or_default() };
         let lines = newlines + u64::from(has_tail);
-        Self { bytes: bytes.len() as u64, lines, digest: digest(bytes) }
+        let bytes = encoding.encode(bytes);
+        Self { bytes: bytes.len() as u64, lines, digest: digest(&bytes) }
     }
 }
 
@@ -274,18 +294,6 @@ fn before(file: &File, offset: u64) -> io::Result<String> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset - len as u64)?;
     Ok(digest(&bytes))
-}
-
-/// The same of a file, as it is by now.
-pub(crate) fn digest_of(mut file: File) -> io::Result<String> {
-    let (mut hash, mut some) = (Sha256::new(), vec![0; 64 << 10]);
-    loop {
-        let len = file.read(&mut some)?;
-        if len == 0 {
-            return Ok(digest_text(&hash.finalize()));
-        }
-        hash.update(some.get(..len).unwrap_or_default());
-    }
 }
 
 /// `sha256:` and the digits that `sha256sum` prints.

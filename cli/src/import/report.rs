@@ -14,8 +14,10 @@ use crate::formats::Format;
 use crate::message::{complain, note};
 use crate::output::{Output, count, grouped, size};
 
+use super::ImportArgs;
 use super::file::{How, Imported};
-use super::tree::Source;
+use super::sidecars::{Counts, Kind};
+use super::tree::{Found, Source};
 
 /// How many damaged lines of one file are listed to people.
 const LISTED: usize = 10;
@@ -36,6 +38,19 @@ enum Event<'a> {
         records: u64,
         bytes: u64,
         damaged_lines: u64,
+        unread_members: u64,
+    },
+    UnreadMember {
+        file: &'a str,
+        member: &'a str,
+        why: &'a str,
+    },
+    Sidecars {
+        files: u64,
+        kinds: &'a Counts,
+    },
+    Missing {
+        file: &'a str,
     },
     DamagedLine {
         file: &'a str,
@@ -63,24 +78,30 @@ enum Event<'a> {
 
 /// The sums over all files.
 #[derive(Debug, Default, Serialize)]
-struct Sums {
+pub(crate) struct Sums {
     imported: u64,
     continued: u64,
     replaced: u64,
     already_there: u64,
     skipped: u64,
+    sidecars: u64,
     unknown: u64,
-    errors: u64,
+    missing: u64,
+    pub(crate) errors: u64,
     records: u64,
     bytes: u64,
     damaged_lines: u64,
+    unread_members: u64,
+    dry_run: bool,
 }
 
 /// Tells of files as they are done.
 #[derive(Debug)]
 pub(crate) struct Reporter<'a> {
     out: &'a mut Output,
-    sums: Sums,
+    pub(crate) sums: Sums,
+    /// Files that are no runs, and were not reported yet.
+    sidecars: Counts,
     /// Whether files that are not recognised are no failure.
     skips_unknown: bool,
     progress: Option<Progress>,
@@ -97,16 +118,69 @@ struct Progress {
 }
 
 impl<'a> Reporter<'a> {
-    pub(crate) fn new(out: &'a mut Output, progress: bool, skips_unknown: bool) -> Self {
+    pub(crate) fn new(out: &'a mut Output, args: &ImportArgs) -> Self {
         let is_terminal = io::stderr().is_terminal();
-        let progress = (is_terminal || progress).then_some(Progress {
+        let progress = (is_terminal || args.progress).then_some(Progress {
             files: 0,
             done: 0,
             is_terminal,
             shown: None,
             is_on_screen: false,
         });
-        Self { out, sums: Sums::default(), skips_unknown, progress }
+        let sums = Sums { dry_run: args.dry_run, ..Sums::default() };
+        let skips_unknown = args.skip_unknown;
+        Self { out, sums, sidecars: Counts::new(), skips_unknown, progress }
+    }
+
+    /// What was found that is no file to import.
+    pub(crate) fn found(&mut self, found: &Found) -> Result<(), Failure> {
+        self.sidecars(&found.sidecars);
+        found.skipped.iter().try_for_each(|skipped| self.skipped(&skipped.path, skipped.why))?;
+        found.missing.iter().try_for_each(|path| self.missing(path))?;
+        found.errors.iter().try_for_each(|(path, error)| self.refused(path, error))
+    }
+
+    /// Files that are no runs.
+    pub(crate) fn sidecars(&mut self, counts: &Counts) {
+        for (kind, n) in counts {
+            *self.sidecars.entry(*kind).or_default() += n;
+        }
+    }
+
+    /// A file that is no run.
+    pub(crate) fn sidecar(&mut self, kind: Kind) {
+        *self.sidecars.entry(kind).or_default() += 1;
+    }
+
+    /// Says in one line how many files were no runs, and of which kinds.
+    pub(crate) fn report_sidecars(&mut self) -> Result<(), Failure> {
+        self.clear();
+        let kinds = std::mem::take(&mut self.sidecars);
+        let files = kinds.values().sum();
+        self.sums.sidecars += files;
+        if files == 0 {
+            return Ok(());
+        }
+        if self.out.is_json() {
+            return Ok(self.out.object(&Event::Sidecars { files, kinds: &kinds })?);
+        }
+        let listed: Vec<String> = kinds.iter().map(|(kind, n)| kind.of(*n)).collect();
+        let (what, listed) = (count(files, "file"), listed.join(", "));
+        let takes = kinds.keys().any(|kind| kind.is_taken_by_all_files());
+        let advice = if takes { "; --all-files imports them" } else { "" };
+        Ok(self.out.line(format!("passed over {what} that are no runs: {listed}{advice}"))?)
+    }
+
+    /// A path of the user's leads nowhere.
+    pub(crate) fn missing(&mut self, path: &Path) -> Result<(), Failure> {
+        self.clear();
+        self.sums.missing += 1;
+        let file = path.to_string_lossy();
+        if self.out.is_json() {
+            self.out.object(&Event::Missing { file: &file })?;
+        }
+        complain(&format!("{}: no such file or folder", shown(path)));
+        Ok(())
     }
 
     /// So many files more are to come.
@@ -180,6 +254,7 @@ impl<'a> Reporter<'a> {
             self.sums.bytes += done.bytes;
         }
         self.sums.damaged_lines += done.damaged_count;
+        self.sums.unread_members += done.unread.len() as u64;
         if self.out.is_json() {
             self.imported_json(source, done)?;
         } else {
@@ -189,11 +264,14 @@ impl<'a> Reporter<'a> {
     }
 
     fn imported_json(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        let path = source.place.path();
+        let path = source.location.path();
         let file = path.to_string_lossy();
         for (line, damage) in &done.damaged {
             let damage = damage.as_str();
             self.out.object(&Event::DamagedLine { file: &file, line: *line, damage })?;
+        }
+        for (member, why) in &done.unread {
+            self.out.object(&Event::UnreadMember { file: &file, member, why })?;
         }
         self.out.object(&Event::Run {
             run: &source.run,
@@ -205,15 +283,16 @@ impl<'a> Reporter<'a> {
             records: done.records,
             bytes: done.bytes,
             damaged_lines: done.damaged_count,
+            unread_members: done.unread.len() as u64,
         })?;
         Ok(())
     }
 
     fn imported_text(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        let file = shown(&source.place.path());
+        let file = shown(&source.location.path());
         self.out.line(format!(
             "{} {}/{} ({}): {}, {}, {}",
-            done.how.as_str().replace('_', " "),
+            done.how.text(self.sums.dry_run),
             source.agent,
             source.run,
             done.format,
@@ -228,44 +307,71 @@ impl<'a> Reporter<'a> {
         if unlisted > 0 {
             self.out.line(format!("  {file}: {} more", count(unlisted, "damaged line")))?;
         }
+        for (member, why) in done.unread.iter().take(LISTED) {
+            self.out.line(if member.is_empty() {
+                format!("  {file}: {why}")
+            } else {
+                format!("  {file}: {member}: {why}; kept in the bytes of the archive, and not read")
+            })?;
+        }
+        let unlisted = done.unread.len().saturating_sub(LISTED) as u64;
+        if unlisted > 0 {
+            self.out.line(format!("  {file}: {} more not read", count(unlisted, "member")))?;
+        }
         Ok(())
     }
 
     /// The sums, and how the command ends.
     pub(crate) fn finish(mut self, store: &Path) -> Result<Exit, Failure> {
         self.clear();
+        self.report_sidecars()?;
         if self.out.is_json() {
             self.out.object(&Event::Summary(&self.sums))?;
         } else {
-            let sums = &self.sums;
-            let mut text = format!(
-                "{} imported into {}: {}, {}",
-                count(sums.imported + sums.continued + sums.replaced, "run"),
-                shown(store),
-                count(sums.records, "record"),
-                size(sums.bytes)
-            );
-            for (n, what) in [
-                (sums.already_there, "already there"),
-                (sums.replaced, "of them anew"),
-                (sums.skipped, "skipped"),
-                (sums.unknown, "not recognised"),
-                (sums.errors, "refused"),
-            ] {
-                if n > 0 {
-                    // Writing to a string cannot fail.
-                    let _ = write!(text, "; {} {what}", grouped(n));
-                }
-            }
-            if sums.damaged_lines > 0 {
-                let lines = count(sums.damaged_lines, "damaged line");
-                let _ = write!(text, "; {lines} kept as raw records");
-            }
+            let text = self.summary(store);
             self.out.line(text)?;
         }
         self.out.flush()?;
-        let failed = self.sums.errors > 0 || (self.sums.unknown > 0 && !self.skips_unknown);
-        Ok(if failed { Exit::Error } else { Exit::Fine })
+        let sums = &self.sums;
+        let unknown = if self.skips_unknown { 0 } else { sums.unknown };
+        let failed = [sums.errors, sums.missing, unknown, sums.damaged_lines, sums.unread_members];
+        Ok(if failed.iter().any(|n| *n > 0) { Exit::Error } else { Exit::Fine })
+    }
+
+    fn summary(&self, store: &Path) -> String {
+        let sums = &self.sums;
+        let mut text = format!(
+            "{} {} into {}: {}, {}",
+            count(sums.imported + sums.continued + sums.replaced, "run"),
+            if sums.dry_run { "would be imported" } else { "imported" },
+            shown(store),
+            count(sums.records, "record"),
+            size(sums.bytes)
+        );
+        for (n, what) in [
+            (sums.already_there, "already there"),
+            (sums.replaced, "of them anew"),
+            (sums.skipped, "skipped"),
+            (sums.unknown, "not recognised"),
+            (sums.missing, "not found"),
+            (sums.errors, "refused"),
+        ] {
+            if n > 0 {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "; {} {what}", grouped(n));
+            }
+        }
+        if sums.damaged_lines > 0 {
+            let lines = count(sums.damaged_lines, "damaged line");
+            let _ = write!(text, "; {lines} kept as raw records");
+        }
+        if sums.unread_members > 0 {
+            let _ = write!(text, "; {} not read", count(sums.unread_members, "member"));
+        }
+        if sums.dry_run {
+            text.push_str("; nothing was written");
+        }
+        text
     }
 
     /// Shows how far the import is: so many bytes have been read.
@@ -320,6 +426,17 @@ impl How {
             Self::Continued => "continued",
             Self::Replaced => "replaced",
             Self::AlreadyThere => "already_there",
+        }
+    }
+
+    /// For people.
+    fn text(self, is_dry_run: bool) -> &'static str {
+        match self {
+            Self::AlreadyThere => "already there",
+            Self::Imported if is_dry_run => "would import",
+            Self::Continued if is_dry_run => "would continue",
+            Self::Replaced if is_dry_run => "would replace",
+            _ => self.as_str(),
         }
     }
 }

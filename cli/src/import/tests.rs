@@ -9,23 +9,25 @@ use std::time::{Duration, SystemTime};
 
 use runlog::{
     Allow, ContentType, Metadata, NewRecord, Options, Outcome, RunLog, RunQuery, RunStatus,
-    RunSummary, RunWriter, Timestamp,
+    RunSummary, Timestamp,
 };
 use tempfile::TempDir;
 
 use crate::formats::origin::Origin;
 use crate::output::Output;
 
-use super::anew::{Anew, GOES, STAND_IN, StandIn};
-use super::crew::Job;
+use super::ImportArgs;
+use super::batch::Target;
 use super::file::{Done, FileError, Importer};
-use super::place::Opened;
+use super::replace::{GOES, Replacement, STAND_IN, StandIn};
 use super::report::Reporter;
-use super::round::Rounds;
-use super::tree::{self, Source};
+use super::safe_open::Opened;
+use super::scan_loop::ScanLoop;
+use super::thread_pool::Job;
+use super::tree::{self, Choice, Found, Source};
 
 /// A folder of files, and a store beside it.
-struct Place {
+struct Fixture {
     folder: TempDir,
     log: RunLog,
 }
@@ -40,7 +42,13 @@ struct Told {
     records: Vec<(Option<String>, ContentType, Timestamp, bool, String)>,
 }
 
-impl Place {
+/// The files of a folder, whose agent is `a`.
+fn found(folder: &Path) -> Found {
+    let choice = Choice { agent: Some("a".to_owned()), ..Choice::default() };
+    tree::find(&[folder.to_path_buf()], &choice)
+}
+
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("logs")).expect("a folder");
@@ -62,17 +70,17 @@ impl Place {
     }
 
     fn importer(&self, follows: bool) -> Importer<'_> {
-        Importer { log: &self.log, end: None, replace: false, follows }
+        Importer { follows, ..Importer::new(&self.log) }
     }
 
     /// One round over the files; none may be refused.
-    fn round(&self, rounds: &mut Rounds, follows: bool) {
-        let found = tree::find(&[self.logs()], Some("a"));
+    fn scan(&self, scan: &mut ScanLoop, follows: bool) {
+        let found = found(&self.logs());
         let mut out = Output::nowhere();
-        let mut reporter = Reporter::new(&mut out, false, false);
-        rounds.round(&self.importer(follows), found, &mut reporter).expect("a round");
-        let exit = reporter.finish(Path::new("store")).expect("sums");
-        assert_eq!(exit, crate::failure::Exit::Fine);
+        let options = ImportArgs::default();
+        let mut reporter = Reporter::new(&mut out, &options);
+        scan.run(&self.importer(follows), found, &mut reporter).expect("a round");
+        assert_eq!(reporter.sums.errors, 0);
     }
 
     fn told(&self, run: &str) -> Told {
@@ -128,41 +136,41 @@ const FILES: [(&str, &str); 4] =
 
 /// The file as it is when it is imported whole at once.
 fn whole(name: &str, text: &str) -> Told {
-    let place = Place::new();
-    place.write(name, text.as_bytes());
-    place.round(&mut Rounds::default(), false);
-    place.told(name.split('.').next().expect("a name"))
+    let fixture = Fixture::new();
+    fixture.write(name, text.as_bytes());
+    fixture.scan(&mut ScanLoop::default(), false);
+    fixture.told(name.split('.').next().expect("a name"))
 }
 
 /// Cuts each file at every byte, imports all cuts, then all whole files.
 fn cut_and_continued(first_follows: bool, then_follows: bool) {
     for (name, text) in FILES {
         let wanted = whole(name, text);
-        let place = Place::new();
+        let fixture = Fixture::new();
         let ending = name.split('.').next_back().expect("an ending");
         let names: Vec<String> = (0..=text.len()).map(|cut| format!("r{cut}.{ending}")).collect();
-        let mut rounds = Rounds::default();
+        let mut scan = ScanLoop::default();
         for (cut, name) in names.iter().enumerate() {
             // In the middle of a letter a file of text is not text: no program writes it so.
             let is_letter = ending != "txt" || text.is_char_boundary(cut);
-            place.write(name, &text.as_bytes()[..if is_letter { cut } else { 0 }]);
+            fixture.write(name, &text.as_bytes()[..if is_letter { cut } else { 0 }]);
         }
-        place.round(&mut rounds, first_follows);
+        fixture.scan(&mut scan, first_follows);
         if first_follows != then_follows {
-            rounds = Rounds::default();
+            scan = ScanLoop::default();
         }
         for name in &names {
-            place.write(name, text.as_bytes());
+            fixture.write(name, text.as_bytes());
         }
-        place.round(&mut rounds, then_follows);
+        fixture.scan(&mut scan, then_follows);
         if then_follows {
             // What has no end waits for it, and comes in the end.
-            place.round(&mut Rounds::default(), false);
+            fixture.scan(&mut ScanLoop::default(), false);
         }
         for cut in 0..=text.len() {
-            assert_eq!(place.told(&format!("r{cut}")), wanted, "{name} cut at {cut}");
+            assert_eq!(fixture.told(&format!("r{cut}")), wanted, "{name} cut at {cut}");
         }
-        place.log.close().expect("closed");
+        fixture.log.close().expect("closed");
     }
 }
 
@@ -184,73 +192,100 @@ fn a_file_that_is_imported_and_then_followed_gives_the_run_of_the_whole_file() {
 #[test]
 fn a_file_that_grows_byte_by_byte_gives_the_run_of_the_whole_file() {
     for (name, text) in [FILES[1], FILES[2]] {
-        let place = Place::new();
-        let mut rounds = Rounds::default();
+        let fixture = Fixture::new();
+        let mut scan = ScanLoop::default();
         for cut in 0..=text.len() {
-            place.write(name, &text.as_bytes()[..cut]);
-            place.round(&mut rounds, true);
+            fixture.write(name, &text.as_bytes()[..cut]);
+            fixture.scan(&mut scan, true);
             // A line is there as soon as it has its end.
             let lines = text[..text.floor_char_boundary(cut)].matches('\n').count() as u64;
             let stem = name.split('.').next().expect("a name");
-            let records = place.log.run(("a", stem)).map_or(0, |run| run.records);
+            let records = fixture.log.run(("a", stem)).map_or(0, |run| run.records);
             assert_eq!(records, lines, "{name} cut at {cut}");
         }
-        place.round(&mut Rounds::default(), false);
+        fixture.scan(&mut ScanLoop::default(), false);
         let stem = name.split('.').next().expect("a name");
-        assert_eq!(place.told(stem), whole(name, text), "{name}");
+        assert_eq!(fixture.told(stem), whole(name, text), "{name}");
     }
 }
 
 #[test]
 fn a_followed_file_that_is_written_anew_is_told_and_kept() {
-    let place = Place::new();
-    place.write("r.jsonl", b"{\"a\":1}\n{\"a\":2}\n");
-    let mut rounds = Rounds::default();
-    place.round(&mut rounds, true);
+    let fixture = Fixture::new();
+    fixture.write("r.jsonl", b"{\"a\":1}\n{\"a\":2}\n");
+    let mut scan = ScanLoop::default();
+    fixture.scan(&mut scan, true);
     // Longer than it was, and another one in front of where it was read to.
-    place.write("r.jsonl", b"{\"a\":1}\n{\"b\":2}\n{\"a\":3}\n");
-    let found = tree::find(&[place.logs()], Some("a"));
+    fixture.write("r.jsonl", b"{\"a\":1}\n{\"b\":2}\n{\"a\":3}\n");
+    let found = found(&fixture.logs());
     let mut out = Output::nowhere();
-    let mut reporter = Reporter::new(&mut out, false, false);
-    let wrote = rounds.round(&place.importer(true), found, &mut reporter).expect("a round");
+    let options = ImportArgs::default();
+    let mut reporter = Reporter::new(&mut out, &options);
+    let wrote = scan.run(&fixture.importer(true), found, &mut reporter).expect("a round");
     assert!(!wrote);
-    assert_eq!(place.told("r").records.len(), 2);
+    assert_eq!(fixture.told("r").records.len(), 2);
     let exit = reporter.finish(Path::new("store")).expect("sums");
     assert_eq!(exit, crate::failure::Exit::Error);
 }
 
 #[test]
 fn a_followed_document_is_imported_when_it_is_whole() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let text = br#"{"messages":[{"role":"user","content":"q"},{"role":"assistant"}]}"#;
-    let mut rounds = Rounds::default();
+    let mut scan = ScanLoop::default();
     for cut in 0..text.len() {
-        place.write("r.json", &text[..cut]);
-        place.round(&mut rounds, true);
-        assert!(place.log.run(("a", "r")).is_err(), "cut at {cut}");
+        fixture.write("r.json", &text[..cut]);
+        fixture.scan(&mut scan, true);
+        assert!(fixture.log.run(("a", "r")).is_err(), "cut at {cut}");
     }
-    place.write("r.json", text);
-    place.round(&mut rounds, true);
-    assert_eq!(place.told("r").records.len(), 4);
+    fixture.write("r.json", text);
+    fixture.scan(&mut scan, true);
+    assert_eq!(fixture.told("r").records.len(), 4);
+}
+
+#[test]
+fn a_followed_document_is_gone_on_with_and_a_changed_step_is_reported() {
+    let fixture = Fixture::new();
+    let step = |n: u32| format!("{{\"role\":\"user\",\"content\":{n}}}");
+    let text = |steps: &[u32]| {
+        let steps: Vec<String> = steps.iter().map(|n| step(*n)).collect();
+        format!("{{\"messages\":[{}]}}", steps.join(","))
+    };
+    let mut scan = ScanLoop::default();
+    for n in 0..4 {
+        fixture.write("r.json", text(&(0..=n).collect::<Vec<_>>()).as_bytes());
+        fixture.scan(&mut scan, true);
+        let records = fixture.told("r").records;
+        let steps = records.iter().filter(|(kind, ..)| kind.as_deref() == Some("messages"));
+        assert_eq!(steps.count(), n as usize + 1);
+    }
+    fixture.write("r.json", text(&[0, 7, 2, 3, 4]).as_bytes());
+    let found = found(&fixture.logs());
+    let mut out = Output::nowhere();
+    let options = ImportArgs::default();
+    let mut reporter = Reporter::new(&mut out, &options);
+    let wrote = scan.run(&fixture.importer(true), found, &mut reporter).expect("a scan");
+    assert!(!wrote);
+    assert_eq!(reporter.sums.errors, 1);
 }
 
 /// Goal: what a program keeps that follows files is bounded by the files that are there.
 #[test]
 fn files_that_are_gone_are_forgotten() {
-    let place = Place::new();
-    let mut rounds = Rounds::default();
+    let fixture = Fixture::new();
+    let mut scan = ScanLoop::default();
     for name in ["gone.jsonl", "gone/gone.jsonl", "gone.json", "stays.jsonl"] {
-        place.write(name, "{\"a\":\n".repeat(2000).as_bytes());
+        fixture.write(name, "{\"a\":\n".repeat(2000).as_bytes());
     }
-    std::os::unix::fs::symlink("gone.jsonl", place.logs().join("gone-link")).expect("a link");
-    place.write("gone.json", b"{");
-    place.round(&mut rounds, true);
-    assert!(format!("{rounds:?}").contains("gone"));
+    std::os::unix::fs::symlink("gone.jsonl", fixture.logs().join("gone-link")).expect("a link");
+    fixture.write("gone.json", b"{");
+    fixture.scan(&mut scan, true);
+    assert!(format!("{scan:?}").contains("gone"));
     for name in ["gone.jsonl", "gone/gone.jsonl", "gone.json", "gone-link"] {
-        fs::remove_file(place.logs().join(name)).expect("removed");
+        fs::remove_file(fixture.logs().join(name)).expect("removed");
     }
-    place.round(&mut rounds, true);
-    let kept = format!("{rounds:?}");
+    fixture.scan(&mut scan, true);
+    let kept = format!("{scan:?}");
     assert!(kept.contains("stays") && !kept.contains("gone"), "{kept}");
     // Of what was read, a digest is enough.
     assert!(kept.len() < 4096, "{} bytes", kept.len());
@@ -258,79 +293,80 @@ fn files_that_are_gone_are_forgotten() {
 
 #[test]
 fn a_followed_file_that_moved_keeps_its_run_and_a_new_one_of_its_name_gets_another() {
-    let place = Place::new();
-    let mut rounds = Rounds::default();
-    place.write("1/x.jsonl", b"{\"a\":1}\n");
-    place.round(&mut rounds, true);
-    fs::rename(place.logs().join("1"), place.logs().join("2")).expect("renamed");
-    place.write("2/x.jsonl", b"{\"a\":1}\n{\"a\":2}\n");
-    place.round(&mut rounds, true);
-    assert_eq!(place.told("x").records.len(), 2);
+    let fixture = Fixture::new();
+    let mut scan = ScanLoop::default();
+    fixture.write("1/x.jsonl", b"{\"a\":1}\n");
+    fixture.scan(&mut scan, true);
+    fs::rename(fixture.logs().join("1"), fixture.logs().join("2")).expect("renamed");
+    fixture.write("2/x.jsonl", b"{\"a\":1}\n{\"a\":2}\n");
+    fixture.scan(&mut scan, true);
+    assert_eq!(fixture.told("x").records.len(), 2);
     // It is gone, and another one comes: in the same round, and in a later one.
-    fs::remove_dir_all(place.logs().join("2")).expect("removed");
-    place.write("3/x.jsonl", b"{\"b\":1}\n");
-    place.round(&mut rounds, true);
-    fs::remove_dir_all(place.logs().join("3")).expect("removed");
-    place.round(&mut rounds, true);
-    place.write("0/x.jsonl", b"{\"c\":1}\n{\"c\":2}\n{\"c\":3}\n");
-    place.round(&mut rounds, true);
-    assert_eq!(place.told("x").records.len(), 2);
-    assert_eq!(place.told("x.jsonl").records.len(), 1);
-    assert_eq!(place.told("0/x.jsonl").records.len(), 3);
+    fs::remove_dir_all(fixture.logs().join("2")).expect("removed");
+    fixture.write("3/x.jsonl", b"{\"b\":1}\n");
+    fixture.scan(&mut scan, true);
+    fs::remove_dir_all(fixture.logs().join("3")).expect("removed");
+    fixture.scan(&mut scan, true);
+    fixture.write("0/x.jsonl", b"{\"c\":1}\n{\"c\":2}\n{\"c\":3}\n");
+    fixture.scan(&mut scan, true);
+    assert_eq!(fixture.told("x").records.len(), 2);
+    assert_eq!(fixture.told("x.jsonl").records.len(), 1);
+    assert_eq!(fixture.told("0/x.jsonl").records.len(), 3);
     // They come back, and each has its own.
-    place.write("2/x.jsonl", b"{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n");
-    place.write("3/x.jsonl", b"{\"b\":1}\n{\"b\":2}\n");
-    place.round(&mut rounds, true);
-    assert_eq!(place.told("x").records.len(), 3);
-    assert_eq!(place.told("x.jsonl").records.len(), 2);
-    assert_eq!(place.told("0/x.jsonl").records.len(), 3);
+    fixture.write("2/x.jsonl", b"{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n");
+    fixture.write("3/x.jsonl", b"{\"b\":1}\n{\"b\":2}\n");
+    fixture.scan(&mut scan, true);
+    assert_eq!(fixture.told("x").records.len(), 3);
+    assert_eq!(fixture.told("x.jsonl").records.len(), 2);
+    assert_eq!(fixture.told("0/x.jsonl").records.len(), 3);
 }
 
 /// A copy has the run of its original only as long as it has no more.
 #[test]
 fn a_followed_copy_that_grows_gets_a_run_of_its_own() {
-    let (place, original) = (Place::new(), Place::new());
+    let (fixture, original) = (Fixture::new(), Fixture::new());
     original.write("x.jsonl", b"{\"a\":1}\n");
-    let found = tree::find(&[original.logs()], Some("a"));
+    let found = found(&original.logs());
     let mut out = Output::nowhere();
-    let mut reporter = Reporter::new(&mut out, false, false);
-    let importer = place.importer(false);
-    Rounds::default().round(&importer, found, &mut reporter).expect("a round");
-    let mut rounds = Rounds::default();
-    place.write("x.jsonl", b"{\"a\":1}\n");
-    place.round(&mut rounds, true);
-    assert!(place.log.run(("a", "x.jsonl")).is_err());
-    place.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n");
-    place.round(&mut rounds, true);
-    assert_eq!(place.told("x").records.len(), 1);
-    assert_eq!(place.told("x.jsonl").records.len(), 2);
-    place.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n{\"c\":2}\n");
-    place.round(&mut rounds, true);
-    assert_eq!(place.told("x").records.len(), 1);
-    assert_eq!(place.told("x.jsonl").records.len(), 3);
+    let options = ImportArgs::default();
+    let mut reporter = Reporter::new(&mut out, &options);
+    let importer = fixture.importer(false);
+    ScanLoop::default().run(&importer, found, &mut reporter).expect("a round");
+    let mut scan = ScanLoop::default();
+    fixture.write("x.jsonl", b"{\"a\":1}\n");
+    fixture.scan(&mut scan, true);
+    assert!(fixture.log.run(("a", "x.jsonl")).is_err());
+    fixture.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n");
+    fixture.scan(&mut scan, true);
+    assert_eq!(fixture.told("x").records.len(), 1);
+    assert_eq!(fixture.told("x.jsonl").records.len(), 2);
+    fixture.write("x.jsonl", b"{\"a\":1}\n{\"c\":1}\n{\"c\":2}\n");
+    fixture.scan(&mut scan, true);
+    assert_eq!(fixture.told("x").records.len(), 1);
+    assert_eq!(fixture.told("x.jsonl").records.len(), 3);
 }
 
 /// A file that is too long to stay in memory, whose run ends in a half written line, and grew.
-fn long_and_completed(place: &Place) -> (Source, u64) {
+fn long_and_completed(fixture: &Fixture) -> (Source, u64) {
     let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1 << 10));
     let mut text = line.repeat(9 << 10);
     text.push_str("{\"last\":");
-    place.write("r.jsonl", text.as_bytes());
-    place.round(&mut Rounds::default(), false);
+    fixture.write("r.jsonl", text.as_bytes());
+    fixture.scan(&mut ScanLoop::default(), false);
     text.push_str("1}\n");
-    place.write("r.jsonl", text.as_bytes());
-    let mut found = tree::find(&[place.logs()], Some("a"));
+    fixture.write("r.jsonl", text.as_bytes());
+    let mut found = found(&fixture.logs());
     (found.sources.remove(0), text.len() as u64)
 }
 
 /// Imports a file; `between` is called once, behind the first of its readings of so many bytes.
 fn import_beside(
-    place: &Place,
+    fixture: &Fixture,
     source: &Source,
     bytes: u64,
     between: impl Fn(&Path),
 ) -> Result<Done, FileError> {
-    let (told, path) = (Cell::new(0), place.logs().join("r.jsonl"));
+    let (told, path) = (Cell::new(0), fixture.logs().join("r.jsonl"));
     let progress = |more: u64| {
         let before = told.replace(told.get() + more);
         if before < bytes && told.get() >= bytes {
@@ -338,67 +374,67 @@ fn import_beside(
         }
     };
     let job = Job { source, mark: None };
-    place.importer(false).import(&job, &mut Opened::default(), &progress)
+    fixture.importer(false).import(&job, &mut Opened::default(), &progress)
 }
 
 /// All runs of the store that are not `a/r`.
-fn others(place: &Place) -> Vec<String> {
-    let runs = place.log.runs(&RunQuery::new()).map(|run| run.expect("a run"));
+fn others(fixture: &Fixture) -> Vec<String> {
+    let runs = fixture.log.runs(&RunQuery::new()).map(|run| run.expect("a run"));
     let names = runs.map(|run| format!("{}/{}", run.agent, run.run));
     names.filter(|name| name != "a/r").collect()
 }
 
 #[test]
 fn a_run_stays_as_it_was_if_its_file_becomes_shorter_while_it_is_imported_anew() {
-    let place = Place::new();
-    let (source, len) = long_and_completed(&place);
-    let before = place.told("r");
-    let text = fs::read(place.logs().join("r.jsonl")).expect("a file");
+    let fixture = Fixture::new();
+    let (source, len) = long_and_completed(&fixture);
+    let before = fixture.told("r");
+    let text = fs::read(fixture.logs().join("r.jsonl")).expect("a file");
     // In the second reading.
-    let failed = import_beside(&place, &source, len, |path| {
+    let failed = import_beside(&fixture, &source, len, |path| {
         File::options().write(true).open(path).and_then(|file| file.set_len(100)).expect("cut");
     });
     assert!(matches!(failed, Err(FileError::File(_))), "{failed:?}");
-    assert!(place.told("r") == before, "the run is as it was");
-    assert_eq!(others(&place), [""; 0]);
-    place.write("r.jsonl", &text);
-    place.round(&mut Rounds::default(), false);
-    assert_eq!(place.told("r").records.len(), before.records.len());
-    assert_eq!(place.told("r").records.last().expect("a record").4, "{\"last\":1}");
+    assert!(fixture.told("r") == before, "the run is as it was");
+    assert_eq!(others(&fixture), [""; 0]);
+    fixture.write("r.jsonl", &text);
+    fixture.scan(&mut ScanLoop::default(), false);
+    assert_eq!(fixture.told("r").records.len(), before.records.len());
+    assert_eq!(fixture.told("r").records.last().expect("a record").4, "{\"last\":1}");
 }
 
 #[test]
 fn a_run_stays_as_it_was_if_its_file_becomes_another_while_it_is_imported_anew() {
-    let place = Place::new();
-    let (source, len) = long_and_completed(&place);
-    let before = place.told("r");
+    let fixture = Fixture::new();
+    let (source, len) = long_and_completed(&fixture);
+    let before = fixture.told("r");
     // Between the two readings: all lines but the last one are compared by then.
-    let failed = import_beside(&place, &source, len - 11, |path| {
+    let failed = import_beside(&fixture, &source, len - 11, |path| {
         let mut file = File::options().write(true).open(path).expect("the file");
         let mut other = "{\"other\":1}\n".repeat(1 << 20);
         other.truncate(usize::try_from(len).expect("a length"));
         file.write_all(other.as_bytes()).expect("written");
     });
     assert!(matches!(failed, Err(FileError::File(_))), "{failed:?}");
-    assert!(place.told("r") == before, "the run is as it was");
-    assert_eq!(others(&place), [""; 0]);
+    assert!(fixture.told("r") == before, "the run is as it was");
+    assert_eq!(others(&fixture), [""; 0]);
 }
 
 /// A store with the run of a file, whole as `a/w` and its beginning as `a/r`, and no file any more.
-fn begun() -> (Place, Told, Told) {
-    let place = Place::new();
+fn begun() -> (Fixture, Told, Told) {
+    let fixture = Fixture::new();
     let cut = CAR.find("ended\"").expect("an end");
-    place.write("r.jsonl", &CAR.as_bytes()[..cut]);
-    place.write("w.jsonl", CAR.as_bytes());
-    place.round(&mut Rounds::default(), false);
+    fixture.write("r.jsonl", &CAR.as_bytes()[..cut]);
+    fixture.write("w.jsonl", CAR.as_bytes());
+    fixture.scan(&mut ScanLoop::default(), false);
     for name in ["r.jsonl", "w.jsonl"] {
-        fs::remove_file(place.logs().join(name)).expect("removed");
+        fs::remove_file(fixture.logs().join(name)).expect("removed");
     }
-    let (before, wanted) = (place.told("r"), place.told("w"));
-    (place, before, wanted)
+    let (before, wanted) = (fixture.told("r"), fixture.told("w"));
+    (fixture, before, wanted)
 }
 
-impl Place {
+impl Fixture {
     fn origin(&self, run: &str) -> Origin {
         let metadata = self.log.metadata(("a", run)).expect("metadata");
         Origin {
@@ -411,10 +447,11 @@ impl Place {
     fn stand_in(&self) -> RunSummary {
         let (old, whole) =
             (self.log.run(("a", "r")).expect("a run"), self.log.run(("a", "w")).expect("a run"));
-        let (importer, anew) = (self.importer(false), Anew { old: &old, may_lose: false });
+        let (importer, replacement) =
+            (self.importer(false), Replacement { old: &old, may_lose: false });
         let said = StandIn::new(&old, &self.origin("w"));
-        let fill = |run: &RunWriter| importer.copy(&whole, run);
-        importer.stand_in(anew, &said, whole.started_at, fill).expect("a stand-in")
+        let fill = |to: Target<'_>| importer.copy(&whole, to);
+        importer.stand_in(replacement, &said, whole.started_at, fill).expect("a stand-in")
     }
 
     fn end(&self, run: &str) {
@@ -447,133 +484,133 @@ fn an_import_anew_that_was_cut_short_is_finished_without_the_file() {
     let states = ["stand-in", "ended", "deleted"].map(|state| (state, 0, false)).into_iter();
     let parts = (0..=records).flat_map(|n| [("part", n, false), ("part", n, true)]);
     for (state, records, is_adopted) in states.chain(parts) {
-        let (place, _, wanted) = begun();
-        let stand_in = place.stand_in();
+        let (fixture, _, wanted) = begun();
+        let stand_in = fixture.stand_in();
         assert!(stand_in.held);
         if state != "stand-in" {
-            let _ = place.log.hold(&stand_in, GOES).expect("held");
-            place.end("r");
+            let _ = fixture.log.hold(&stand_in, GOES).expect("held");
+            fixture.end("r");
         }
         if matches!(state, "deleted" | "part") {
-            let _ = place.log.delete_run(("a", "r")).expect("deleted");
+            let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
         }
         if state == "part" {
-            place.part(records);
+            fixture.part(records);
             // By `runlog adopt`.
             if is_adopted {
-                place.end("r");
+                fixture.end("r");
             }
         }
         let is_whole = records as u64 == stand_in.records;
-        let left = place.importer(false).settle_all().expect("settled");
+        let left = fixture.importer(false).settle_all().expect("settled");
         assert!(left.is_empty(), "{state} {records}: {left:?}");
-        assert_eq!(others(&place), ["a/w"], "{state} {records}");
+        assert_eq!(others(&fixture), ["a/w"], "{state} {records}");
         // What somebody ended stays as it is.
         if !(is_whole && is_adopted) {
-            assert_eq!(place.told("r"), wanted, "{state} {records}");
+            assert_eq!(fixture.told("r"), wanted, "{state} {records}");
         }
-        assert_eq!(place.told("r").records, wanted.records, "{state} {records}");
-        assert!(place.importer(false).settle_all().expect("settled").is_empty());
+        assert_eq!(fixture.told("r").records, wanted.records, "{state} {records}");
+        assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
     }
 }
 
 #[test]
 fn a_stand_in_that_is_not_whole_or_not_needed_goes_and_the_run_stays() {
-    let (place, before, wanted) = begun();
-    let stand_in = place.stand_in();
-    let _ = place.log.release(&stand_in).expect("released");
-    assert!(place.importer(false).settle_all().expect("settled").is_empty());
-    assert!(place.told("r") == before);
-    assert_eq!(others(&place), ["a/w"]);
-    place.write("r.jsonl", CAR.as_bytes());
-    place.round(&mut Rounds::default(), false);
-    assert_eq!(place.told("r"), wanted);
-    assert_eq!(others(&place), ["a/w"]);
+    let (fixture, before, wanted) = begun();
+    let stand_in = fixture.stand_in();
+    let _ = fixture.log.release(&stand_in).expect("released");
+    assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
+    assert!(fixture.told("r") == before);
+    assert_eq!(others(&fixture), ["a/w"]);
+    fixture.write("r.jsonl", CAR.as_bytes());
+    fixture.scan(&mut ScanLoop::default(), false);
+    assert_eq!(fixture.told("r"), wanted);
+    assert_eq!(others(&fixture), ["a/w"]);
     // A run that only has the agent of stand-ins is none.
-    drop(place.log.start_run(STAND_IN, "r", ()).expect("a run"));
-    assert!(place.importer(false).settle_all().expect("settled").is_empty());
-    assert_eq!(others(&place).len(), 2);
+    drop(fixture.log.start_run(STAND_IN, "r", ()).expect("a run"));
+    assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
+    assert_eq!(others(&fixture).len(), 2);
 }
 
 /// Goal: a run that the user deleted does not come back.
 #[test]
 fn a_stand_in_whose_run_the_user_deleted_goes_too() {
     for (erases, begins) in [(false, false), (true, false), (true, true)] {
-        let (place, ..) = begun();
-        let stand_in = place.stand_in();
+        let (fixture, ..) = begun();
+        let stand_in = fixture.stand_in();
         if begins {
-            let _ = place.log.hold(&stand_in, GOES).expect("held");
+            let _ = fixture.log.hold(&stand_in, GOES).expect("held");
         }
-        place.end("r");
+        fixture.end("r");
         if erases {
-            let _ = place.log.erase_run(("a", "r")).expect("erased");
+            let _ = fixture.log.erase_run(("a", "r")).expect("erased");
         } else {
-            let _ = place.log.delete_run(("a", "r")).expect("deleted");
+            let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
         }
-        let left = place.importer(false).settle_all().expect("settled");
-        assert_eq!(others(&place), ["a/w"]);
-        assert!(place.log.run(("a", "r")).is_err());
+        let left = fixture.importer(false).settle_all().expect("settled");
+        assert_eq!(others(&fixture), ["a/w"]);
+        assert!(fixture.log.run(("a", "r")).is_err());
         assert_eq!(left.len(), 1);
         assert!(left[0].1.to_string().contains("was deleted"), "{left:?}");
-        assert!(place.importer(false).settle_all().expect("settled").is_empty());
+        assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
     }
 }
 
 #[test]
 fn a_stand_in_waits_while_its_run_has_an_end_of_the_users_or_is_of_another_file() {
-    let waits = |place: &Place| {
-        let before = place.told("r");
-        let left = place.importer(false).settle_all().expect("settled");
+    let waits = |fixture: &Fixture| {
+        let before = fixture.told("r");
+        let left = fixture.importer(false).settle_all().expect("settled");
         assert_eq!(left.len(), 1);
         assert!(left[0].1.to_string().contains("waits for it"), "{left:?}");
-        assert!(place.told("r") == before);
-        assert_eq!(others(place).len(), 2);
+        assert!(fixture.told("r") == before);
+        assert_eq!(others(fixture).len(), 2);
     };
-    let (place, ..) = begun();
-    let _ = place.stand_in();
+    let (fixture, ..) = begun();
+    let _ = fixture.stand_in();
     let failed = Outcome::failed();
-    let _ = place.log.end_run("a", "r", &failed, Allow::nothing()).expect("an end");
-    waits(&place);
+    let _ = fixture.log.end_run("a", "r", &failed, Allow::nothing()).expect("an end");
+    waits(&fixture);
     // One without records, which all runs begin with.
-    let (place, ..) = begun();
-    let old = place.log.run(("a", "r")).expect("a run");
-    let said = StandIn::new(&old, &place.origin("w"));
-    let anew = Anew { old: &old, may_lose: true };
-    let stand_in = place.importer(false).stand_in(anew, &said, old.started_at, |_| Ok(()));
-    let _ = place.log.hold(&stand_in.expect("a stand-in"), GOES).expect("held");
-    place.end("r");
-    let _ = place.log.delete_run(("a", "r")).expect("deleted");
-    let run = place.log.start_run("a", "r", ()).expect("a run");
+    let (fixture, ..) = begun();
+    let old = fixture.log.run(("a", "r")).expect("a run");
+    let said = StandIn::new(&old, &fixture.origin("w"));
+    let replacement = Replacement { old: &old, may_lose: true };
+    let stand_in = fixture.importer(false).stand_in(replacement, &said, old.started_at, |_| Ok(()));
+    let _ = fixture.log.hold(&stand_in.expect("a stand-in"), GOES).expect("held");
+    fixture.end("r");
+    let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
+    let run = fixture.log.start_run("a", "r", ()).expect("a run");
     let _ = run.append_record(&NewRecord::new(b"{}")).expect("an append");
-    waits(&place);
+    waits(&fixture);
 }
 
 #[test]
 fn a_stand_in_waits_while_its_run_is_held_or_another_and_both_stay() {
-    let (place, _, wanted) = begun();
-    let stand_in = place.stand_in();
+    let (fixture, _, wanted) = begun();
+    let stand_in = fixture.stand_in();
     let waits = |before: &Told| {
-        let left = place.importer(false).settle_all().expect("settled");
+        let left = fixture.importer(false).settle_all().expect("settled");
         assert_eq!(left.len(), 1);
         assert!(left[0].1.to_string().contains("waits for it"), "{left:?}");
-        assert!(place.told("r") == *before);
-        assert_eq!(place.log.run(&stand_in).expect("a run"), stand_in);
+        assert!(fixture.told("r") == *before);
+        assert_eq!(fixture.log.run(&stand_in).expect("a run"), stand_in);
     };
     // Another program appends.
     let metadata = NewRecord::new(b"{}");
-    let _ = place.log.append_to("a", "r", &metadata, Allow::nothing()).expect("an append");
-    waits(&place.told("r"));
-    place.end("r");
-    let _ = place.log.delete_run(("a", "r")).expect("deleted");
-    let run = place.log.start_run("a", "r", ()).expect("a run");
-    waits(&place.told("r"));
+    let _ = fixture.log.append_to("a", "r", &metadata, Allow::nothing()).expect("an append");
+    waits(&fixture.told("r"));
+    fixture.end("r");
+    let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
+    let run = fixture.log.start_run("a", "r", ()).expect("a run");
+    waits(&fixture.told("r"));
     let _ = run.end(&Outcome::interrupted()).expect("an end");
-    let _ = place.log.delete_run(&run).expect("deleted");
-    place.part(2);
-    let _ = place.log.hold(("a", "r"), "audit").expect("held");
-    waits(&place.told("r"));
-    let _ = place.log.release(("a", "r")).expect("released");
-    assert!(place.importer(false).settle_all().expect("settled").is_empty());
-    assert_eq!(place.told("r"), wanted);
-    assert_eq!(others(&place), ["a/w"]);
+    let _ = fixture.log.delete_run(&run).expect("deleted");
+    fixture.part(2);
+    let _ = fixture.log.hold(("a", "r"), "audit").expect("held");
+    waits(&fixture.told("r"));
+    let _ = fixture.log.release(("a", "r")).expect("released");
+    assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
+    assert_eq!(fixture.told("r"), wanted);
+    assert_eq!(others(&fixture), ["a/w"]);
 }

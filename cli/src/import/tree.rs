@@ -3,49 +3,58 @@
 //! | the path is | its runs are |
 //! |---|---|
 //! | a file | run = its name without its ending, agent = `--agent`, else `imported` |
-//! | a folder that holds a folder `runs` | those of `runs` alone |
+//! | a folder that holds a folder `runs`, or the home of a program | those of that folder alone |
 //! | any other folder | all files in it, at any depth |
 //!
 //! In a folder, `AGENT/RUN.jsonl` is the run `RUN` of `AGENT`, and `AGENT/a/RUN.jsonl` its run
 //! `a/RUN`. The agent of files in the folder itself is `--agent`, else the folder's name. Folders
 //! that only sort are left out of the ids: those named by a number, as of a year or a day, and
-//! `sessions` and `chats` below an agent.
+//! `sessions`, `archived_sessions` and `chats`.
 //!
 //! Names with escapes, which `export` makes of ids that are no names, give these ids back: see
 //! [`crate::names`].
 //!
 //! Two files may want the same id, such as `a.json` and `a.jsonl`. The second one keeps its ending,
 //! its whole way from the folder, or gets a number, whichever is the first that helps: see
-//! [`super::whose`].
+//! [`super::run_identity`].
 //!
 //! Links, special files and hidden files inside of folders are not followed but named. A path that
-//! the user names may be any of these but special.
+//! the user names may be any of these but special. Files that are no runs by their names are
+//! counted: see [`sidecars`].
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::FileType;
 
-use crate::names::{ids_of, is_number, only_sorts, stem};
+use crate::failure::Failure;
+use crate::names::{ids_of, is_number, only_sorts, plain_name, stem};
 
 use super::DEFAULT_AGENT;
-use super::place::{Entry, Place, not_regular};
+use super::safe_open::{Entry, Location, not_regular};
+use super::sidecars::{self, Counts, Folder, Home, Kind};
 
 /// How deep folders are followed.
 const MAX_DEPTH: usize = 64;
 
+/// The path that stands for standard input.
+pub(crate) const STDIN: &str = "-";
+
 /// One file to import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) agent: String,
     pub(crate) run: String,
     /// Longer run ids, for when the file is not the only one with this one.
     pub(crate) longer: Vec<String>,
-    /// The store had no run of this name when the round began.
+    /// The file beside it that may have all of it: it has the name that this one had.
+    pub(crate) original: Option<Location>,
+    /// The store had no run of this name when the scan began.
     pub(crate) is_new: bool,
     /// Where the run was imported from, if that is another path than the one of this file.
     pub(crate) old_path: Option<PathBuf>,
@@ -62,18 +71,19 @@ impl Source {
         self.old_path.as_ref().is_some_and(|path| fs::exists(path).unwrap_or(true))
     }
 
-    /// The name of the file.
+    /// The name of the file, before it was compressed or put away.
     pub(crate) fn file_name(&self) -> String {
-        self.place.name().to_string_lossy().into_owned()
+        plain_name(&self.location.name().to_string_lossy()).to_owned()
     }
 
-    /// Where it is, from the root on, as the metadata say it.
-    pub(crate) fn path_text(&self) -> String {
-        self.place.absolute_path().to_string_lossy().into_owned()
+    /// Where it is, from the root on, as the metadata say it; standard input is nowhere.
+    pub(crate) fn path_text(&self) -> Option<String> {
+        let path = self.location.absolute_path();
+        (!self.location.is_stdin()).then(|| path.to_string_lossy().into_owned())
     }
 }
 
-/// What was passed over on purpose.
+/// What was passed over on purpose, and is named.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Skipped {
     pub(crate) path: PathBuf,
@@ -85,112 +95,248 @@ pub(crate) struct Skipped {
 pub(crate) struct Found {
     pub(crate) sources: Vec<Source>,
     pub(crate) skipped: Vec<Skipped>,
+    /// What is no run by its name.
+    pub(crate) sidecars: Counts,
+    /// Paths of the user's that lead nowhere.
+    pub(crate) missing: Vec<PathBuf>,
     pub(crate) errors: Vec<(PathBuf, String)>,
 }
 
+/// Which files of the paths are wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    /// The agent of files that are in no folder of an agent.
+    pub(crate) agent: Option<String>,
+    /// Sidecars and hidden files as well.
+    pub(crate) all_files: bool,
+    pub(crate) excluded: GlobSet,
+    /// The id of the run of the only file.
+    pub(crate) run: Option<String>,
+    /// Standard input.
+    pub(crate) stdin: Option<Location>,
+}
+
+/// The patterns of `--exclude`: one without a slash is of names, any other of whole paths.
+pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
+    let mut globs = GlobSetBuilder::new();
+    let invalid = |error: globset::Error| Failure::said(format!("--exclude: {error}"));
+    for pattern in patterns {
+        let trimmed = pattern.trim_end_matches('/');
+        let whole = match trimmed.strip_prefix('/') {
+            Some(anchored) => anchored.to_owned(),
+            None if trimmed.contains('/') => trimmed.to_owned(),
+            None => format!("**/{trimmed}"),
+        };
+        let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(invalid)?;
+        globs.add(glob);
+    }
+    globs.build().map_err(invalid)
+}
+
 /// Finds the files. Never fails as a whole: what cannot be read is listed.
-pub(crate) fn find(paths: &[PathBuf], agent: Option<&str>) -> Found {
-    let mut found = Found::default();
+pub(crate) fn find(paths: &[PathBuf], choice: &Choice) -> Found {
+    let mut walk = Walk { choice, found: Found::default(), own_agent: Ok(String::new()) };
     for path in paths {
-        if let Err(error) = found.add(path, agent) {
-            found.errors.push((path.clone(), error.to_string()));
+        match walk.add(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                walk.found.missing.push(path.clone());
+            }
+            Err(error) => walk.found.errors.push((path.clone(), error.to_string())),
         }
     }
+    let mut found = walk.found;
     if paths.len() > 1 {
         // They may overlap.
         let mut seen = HashSet::new();
-        found.sources.retain(|source| seen.insert(source.place.absolute_path()));
+        found.sources.retain(|source| seen.insert(source.location.absolute_path()));
     }
     found
 }
 
-impl Found {
-    fn add(&mut self, path: &Path, agent: Option<&str>) -> io::Result<()> {
-        let mut root = Place::named(path);
-        let metadata = fs::metadata(path)?;
-        if !metadata.is_dir() {
-            // Also before it is opened, since to open a device may do something.
-            if !metadata.is_file() {
-                return Err(not_regular());
-            }
-            let way = path.file_name().into_iter().collect::<Vec<_>>();
-            self.file(root, &way, agent.unwrap_or(DEFAULT_AGENT));
+/// A walk over the paths of the user's.
+struct Walk<'c> {
+    choice: &'c Choice,
+    found: Found,
+    /// The agent of files that are in no folder of an agent, or why there is none.
+    own_agent: io::Result<String>,
+}
+
+impl Walk<'_> {
+    fn add(&mut self, path: &Path) -> io::Result<()> {
+        let own = self.choice.agent.clone();
+        if let Some(stdin) = self.choice.stdin.as_ref().filter(|_| path == Path::new(STDIN)) {
+            self.named(stdin.clone());
             return Ok(());
         }
-        let mut entries = root.entries()?;
-        let is_runs = |entry: &Entry| entry.name == "runs" && entry.kind == FileType::Directory;
-        if entries.iter().any(is_runs) {
-            for beside in entries.iter().filter(|entry| !is_runs(entry)) {
-                let why = "beside the folder of the runs";
-                self.skipped.push(Skipped { path: root.join(&beside.name).path(), why });
-            }
-            root = root.join(OsStr::new("runs"));
-            entries = root.entries()?;
+        let root = Location::named(path);
+        let metadata = fs::metadata(path)?;
+        if !metadata.is_dir() {
+            return self.named_file(root, &metadata);
         }
-        let own_agent = match agent {
-            Some(agent) => Ok(agent.to_owned()),
-            None => folder_name(&root.path()),
+        self.own_agent = own.map_or_else(|| folder_name(path), Ok);
+        let entries = root.entries()?;
+        let (runs, beside) = match sidecars::home(&entries) {
+            Some(Home::Agents(name)) => {
+                let runs = root.join(OsStr::new(name));
+                let kind = Folder::default().below(OsStr::new(name), &[]);
+                self.folder(&runs, &runs.entries()?, &mut Vec::new(), kind);
+                (Vec::new(), entries.into_iter().filter(|entry| entry.name != name).collect())
+            }
+            Some(Home::Sessions(names)) => {
+                entries.into_iter().partition(|entry| names.iter().any(|name| entry.name == *name))
+            }
+            None => (entries, Vec::new()),
         };
-        self.folder(&root, entries, &mut Vec::new(), &own_agent);
+        let name = path.file_name().unwrap_or_default();
+        let kind = Folder::default().below(name, &runs);
+        self.folder(&root, &runs, &mut Vec::new(), kind);
+        if self.choice.all_files {
+            self.folder(&root, &beside, &mut Vec::new(), Folder::default());
+        } else {
+            for _ in beside {
+                self.count(Kind::BesideRuns);
+            }
+        }
         Ok(())
+    }
+
+    /// A file that the user names.
+    fn named_file(&mut self, root: Location, metadata: &fs::Metadata) -> io::Result<()> {
+        // Also before it is opened, since to open a device may do something.
+        if !metadata.is_file() {
+            return Err(not_regular());
+        }
+        let name = root.name().to_owned();
+        if sidecars::is_credential(&name) {
+            let message = "its name is that of credentials, which are never read; to import it all \
+                           the same, give it another name";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        if self.choice.excluded.is_match(Path::new(&name)) {
+            self.count(Kind::Excluded);
+            return Ok(());
+        }
+        self.named(root);
+        Ok(())
+    }
+
+    /// A file or standard input, which the user names, and perhaps its run too.
+    fn named(&mut self, location: Location) {
+        let agent = self.choice.agent.clone().unwrap_or_else(|| DEFAULT_AGENT.to_owned());
+        if let Some(run) = &self.choice.run {
+            self.push(location, agent, run.clone(), Vec::new());
+        } else {
+            let name = location.name().to_owned();
+            self.file(location, &[&name], &agent);
+        }
+    }
+
+    fn count(&mut self, kind: Kind) {
+        *self.found.sidecars.entry(kind).or_default() += 1;
     }
 
     /// All files below a folder. `way` are the names that lead to it from the one that was named.
     fn folder(
         &mut self,
-        folder: &Place,
-        entries: Vec<Entry>,
+        folder: &Location,
+        entries: &[Entry],
         way: &mut Vec<OsString>,
-        own_agent: &io::Result<String>,
+        of_folder: Folder,
     ) {
+        let first = self.found.sources.len();
         for entry in entries {
-            let place = folder.join(&entry.name);
-            let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
-            way.push(entry.name);
+            let location = folder.join(&entry.name);
+            let is_hidden =
+                entry.name.as_encoded_bytes().starts_with(b".") && !self.choice.all_files;
+            if let Some(kind) = self.sidecar(&location, entry, entries, of_folder) {
+                self.count(kind);
+                continue;
+            }
+            way.push(entry.name.clone());
             let why = match entry.kind {
                 FileType::Symlink => Some("a symbolic link"),
                 _ if is_hidden => Some("hidden"),
                 FileType::Directory if way.len() > MAX_DEPTH => Some("a folder too deep"),
                 FileType::Directory => {
-                    match place.entries() {
-                        Ok(entries) => self.folder(&place, entries, way, own_agent),
-                        Err(error) => self.errors.push((place.path(), error.to_string())),
+                    match location.entries() {
+                        Ok(entries) => {
+                            let kind = of_folder.below(&entry.name, &entries);
+                            self.folder(&location, &entries, way, kind);
+                        }
+                        Err(error) => {
+                            self.found.errors.push((location.path(), error.to_string()));
+                        }
                     }
                     None
                 }
                 FileType::RegularFile => {
-                    self.file_below(place.clone(), way, own_agent);
+                    self.file_below(location.clone(), way);
                     None
                 }
                 _ => Some("not a regular file"),
             };
             if let Some(why) = why {
-                self.skipped.push(Skipped { path: place.path(), why });
+                self.found.skipped.push(Skipped { path: location.path(), why });
             }
             way.pop();
+        }
+        let plain = |entry: &Entry| entry.name.to_str().is_none_or(|name| plain_name(name) == name);
+        if !entries.iter().all(plain) {
+            self.note_originals(first, folder);
+        }
+    }
+
+    /// What an entry is that is passed over by its name.
+    fn sidecar(
+        &self,
+        location: &Location,
+        entry: &Entry,
+        entries: &[Entry],
+        folder: Folder,
+    ) -> Option<Kind> {
+        if entry.kind == FileType::RegularFile && sidecars::is_credential(&entry.name) {
+            return Some(Kind::Credentials);
+        }
+        if self.choice.excluded.is_match(location.relative_path()) {
+            return Some(Kind::Excluded);
+        }
+        let kind = folder.kind(entry, entries).filter(|_| entry.kind != FileType::Symlink);
+        kind.filter(|_| !self.choice.all_files)
+    }
+
+    /// Notes which files of a folder may be copies of others: they have the name that the other
+    /// has, or that both had.
+    fn note_originals(&mut self, first: usize, folder: &Location) {
+        let mut originals: HashMap<String, Location> = HashMap::new();
+        let sources = self.found.sources.iter_mut().skip(first);
+        for source in sources.filter(|source| source.location.is_in(folder)) {
+            let original = originals.entry(source.file_name());
+            let original = original.or_insert_with(|| source.location.clone());
+            source.original = Some(original.clone()).filter(|other| *other != source.location);
         }
     }
 
     /// A file, by the names that lead to it from the folder that was named.
-    fn file_below(&mut self, place: Place, way: &[OsString], own_agent: &io::Result<String>) {
+    fn file_below(&mut self, location: Location, way: &[OsString]) {
         if let Some((agent, run)) = exported(way) {
-            self.push(place, agent, run, Vec::new());
+            self.push(location, agent, run, Vec::new());
             return;
         }
-        match agent_of(way, own_agent) {
+        match agent_of(way, &self.own_agent) {
             Ok((agent, rest)) => {
                 let rest: Vec<&OsStr> = rest.iter().map(|name| &**name).collect();
-                self.file(place, &rest, &agent);
+                self.file(location, &rest, &agent);
             }
-            Err(error) => self.errors.push((place.path(), error)),
+            Err(error) => self.found.errors.push((location.path(), error)),
         }
     }
 
     /// A file, by the names that lead to it from its agent's folder.
-    fn file(&mut self, place: Place, way: &[&OsStr], agent: &str) {
+    fn file(&mut self, location: Location, way: &[&OsStr], agent: &str) {
         let names: Option<Vec<&str>> = way.iter().map(|name| name.to_str()).collect();
         let Some((name, folders)) = names.as_deref().and_then(<[_]>::split_last) else {
-            self.errors.push((place.path(), not_utf8().to_string()));
+            self.found.errors.push((location.path(), not_utf8().to_string()));
             return;
         };
         let kept: Vec<&str> =
@@ -200,12 +346,13 @@ impl Found {
         let mut longer = vec![id(&kept, name), id(folders, name)];
         longer.retain(|longer| *longer != run);
         longer.dedup();
-        self.push(place, agent.to_owned(), run, longer);
+        self.push(location, agent.to_owned(), run, longer);
     }
 
-    fn push(&mut self, place: Place, agent: String, run: String, longer: Vec<String>) {
-        let (is_new, old_path) = (false, None);
-        self.sources.push(Source { place, agent, run, longer, is_new, old_path });
+    fn push(&mut self, location: Location, agent: String, run: String, longer: Vec<String>) {
+        let (original, is_new, old_path) = (None, false, None);
+        let source = Source { location, agent, run, longer, original, is_new, old_path };
+        self.found.sources.push(source);
     }
 }
 
@@ -227,29 +374,35 @@ fn agent_of<'w>(
         Ok(agent) => Ok(agent.clone()),
         Err(error) => Err(error.to_string()),
     };
-    match way {
-        [first, rest @ ..] if !rest.is_empty() => {
+    // Folders that only sort, such as `sessions`, are no agents; what is in one of a year has none.
+    let is_sorting = |name: &&OsString| name.to_str().is_some_and(only_sorts);
+    let skipped = way.iter().take_while(is_sorting).count();
+    let has_number = way.iter().take(skipped).any(|name| name.to_str().is_some_and(is_number));
+    match way.get(skipped..) {
+        Some([first, rest @ ..]) if !rest.is_empty() && !has_number => {
             let name = first.to_str().ok_or_else(|| not_utf8().to_string())?;
-            // A folder of a year, and not of an agent.
-            if is_number(name) { Ok((own()?, way)) } else { Ok((name.to_owned(), rest)) }
+            Ok((name.to_owned(), rest))
         }
         _ => Ok((own()?, way)),
     }
 }
 
-/// The name of a folder, also where its path is `.` or ends in `..`.
+/// The name of a folder, also where its path is `.` or ends in `..`: that of the first folder above
+/// that does more than sort, and without the dot of a hidden one.
 fn folder_name(folder: &Path) -> io::Result<String> {
     let absolute;
-    let named = if folder.file_name().is_some() {
-        folder
-    } else {
-        absolute = fs::canonicalize(folder)?;
-        &absolute
+    let folder = match folder.file_name().and_then(OsStr::to_str) {
+        Some(name) if !only_sorts(name) => folder,
+        _ => {
+            absolute = fs::canonicalize(folder)?;
+            &absolute
+        }
     };
-    match named.file_name() {
-        None => Ok(DEFAULT_AGENT.to_owned()),
-        Some(name) => name.to_str().map(str::to_owned).ok_or_else(not_utf8),
-    }
+    let names = folder.ancestors().filter_map(Path::file_name);
+    let mut names = names.map(|name| name.to_str().ok_or_else(not_utf8));
+    let name = names.find(|name| !name.as_ref().is_ok_and(|name| only_sorts(name)));
+    let name = name.transpose()?.unwrap_or(DEFAULT_AGENT);
+    Ok(name.strip_prefix('.').unwrap_or(name).to_owned())
 }
 
 fn not_utf8() -> io::Error {
@@ -261,8 +414,12 @@ fn not_utf8() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Opened;
+    use super::super::safe_open::Opened;
     use super::*;
+
+    fn of_agent(agent: &str) -> Choice {
+        Choice { agent: Some(agent.to_owned()), ..Choice::default() }
+    }
 
     fn touch(root: &Path, name: &str) {
         let path = root.join(name);
@@ -283,12 +440,16 @@ mod tests {
         touch(root.path(), "journals/j.jsonl");
         let whole = [("a", "x.y"), ("b", "1"), ("b", "2")];
         for path in [root.path().to_path_buf(), root.path().join("runs")] {
-            assert_eq!(ids(&find(&[path], None)), whole);
+            assert_eq!(ids(&find(&[path], &Choice::default())), whole);
         }
-        assert_eq!(find(&[root.path().to_path_buf()], None).skipped.len(), 2);
-        assert_eq!(ids(&find(&[root.path().join("runs/b")], None)), whole[1..]);
-        assert_eq!(ids(&find(&[root.path().join("runs/a/..")], None)), whole);
-        assert_eq!(ids(&find(&[root.path().join("runs/b")], Some("c"))), [("c", "1"), ("c", "2")]);
+        let beside = find(&[root.path().to_path_buf()], &Choice::default());
+        assert_eq!((beside.skipped.len(), beside.sidecars[&Kind::BesideRuns]), (1, 1));
+        assert_eq!(ids(&find(&[root.path().join("runs/b")], &Choice::default())), whole[1..]);
+        assert_eq!(ids(&find(&[root.path().join("runs/a/..")], &Choice::default())), whole);
+        assert_eq!(
+            ids(&find(&[root.path().join("runs/b")], &of_agent("c"))),
+            [("c", "1"), ("c", "2")]
+        );
     }
 
     #[test]
@@ -297,8 +458,11 @@ mod tests {
         touch(root.path(), "one.log");
         touch(root.path(), "two.jsonl");
         let paths = [root.path().join("one.log"), root.path().join("two.jsonl")];
-        assert_eq!(ids(&find(&paths, None)), [("imported", "one"), ("imported", "two")]);
-        assert_eq!(ids(&find(&paths, Some("me"))), [("me", "one"), ("me", "two")]);
+        assert_eq!(
+            ids(&find(&paths, &Choice::default())),
+            [("imported", "one"), ("imported", "two")]
+        );
+        assert_eq!(ids(&find(&paths, &of_agent("me"))), [("me", "one"), ("me", "two")]);
     }
 
     #[test]
@@ -308,7 +472,7 @@ mod tests {
         touch(root.path(), ".git/2.jsonl");
         std::os::unix::fs::symlink("1.jsonl", root.path().join("a/link.jsonl")).expect("a link");
         std::os::unix::fs::symlink("a", root.path().join("b")).expect("a link");
-        let found = find(&[root.path().to_path_buf()], None);
+        let found = find(&[root.path().to_path_buf()], &Choice::default());
         assert_eq!(ids(&found), [("a", "1")]);
         let why: Vec<_> = found.skipped.iter().map(|skipped| skipped.why).collect();
         assert_eq!(why, ["hidden", "a symbolic link", "a symbolic link"]);
@@ -326,7 +490,7 @@ mod tests {
         ] {
             touch(root.path(), name);
         }
-        let found = find(&[root.path().to_path_buf()], Some("codex"));
+        let found = find(&[root.path().to_path_buf()], &of_agent("codex"));
         let wanted = [
             ("codex", "rollout-1"),
             ("main", "s"),
@@ -342,8 +506,8 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         touch(root.path(), "1.jsonl");
         let paths = [root.path().join("none"), root.path().join("1.jsonl")];
-        let found = find(&paths, None);
-        assert_eq!(found.errors.len(), 1);
+        let found = find(&paths, &Choice::default());
+        assert_eq!((found.missing.len(), found.errors.len()), (1, 0));
         assert_eq!(ids(&found), [("imported", "1")]);
     }
 
@@ -355,31 +519,32 @@ mod tests {
         for name in ["tree/runs/a/1.jsonl", "tree/runs/b/1.jsonl", "secret/1.jsonl", "1.jsonl"] {
             touch(path, name);
         }
-        let before = find(&[path.join("tree"), path.join("1.jsonl")], None);
+        let before = find(&[path.join("tree"), path.join("1.jsonl")], &Choice::default());
         assert_eq!(before.sources.len(), 3);
         for source in &before.sources {
-            source.place.file(&mut Opened::default()).expect("the file that was listed");
+            source.location.file(&mut Opened::default()).expect("the file that was listed");
         }
         fs::remove_file(path.join("tree/runs/a/1.jsonl")).expect("removed");
         link(path.join("secret/1.jsonl"), path.join("tree/runs/a/1.jsonl")).expect("a link");
         fs::remove_dir_all(path.join("tree/runs/b")).expect("removed");
         link(path.join("secret"), path.join("tree/runs/b")).expect("a link");
         for source in &before.sources[..2] {
-            let said = source.place.file(&mut Opened::default()).expect_err("a link").to_string();
+            let said =
+                source.location.file(&mut Opened::default()).expect_err("a link").to_string();
             assert!(said.contains("link") || said.contains("Not a directory"), "{said}");
         }
         // A path that the user names is followed.
         fs::remove_file(path.join("1.jsonl")).expect("removed");
         link(path.join("secret/1.jsonl"), path.join("1.jsonl")).expect("a link");
-        before.sources[2].place.file(&mut Opened::default()).expect("the file behind the link");
+        before.sources[2].location.file(&mut Opened::default()).expect("the file behind the link");
         // So it is with a folder that is listed, but not with one below it.
         fs::rename(path.join("tree/runs"), path.join("elsewhere")).expect("renamed");
         link(path.join("elsewhere"), path.join("tree/runs")).expect("a link");
-        before.sources[0].place.file(&mut Opened::default()).expect_err("behind a link");
+        before.sources[0].location.file(&mut Opened::default()).expect_err("behind a link");
         let again = &mut Opened::default();
-        before.sources[1].place.file(again).expect_err("behind a link");
-        assert_eq!(ids(&find(&[path.join("tree")], None)), []);
-        assert_eq!(find(&[path.join("tree/runs")], None).skipped.len(), 2);
+        before.sources[1].location.file(again).expect_err("behind a link");
+        assert_eq!(ids(&find(&[path.join("tree")], &Choice::default())), []);
+        assert_eq!(find(&[path.join("tree/runs")], &Choice::default()).skipped.len(), 2);
     }
 
     /// Goal: a folder that stays open between its files is the one that was listed.
@@ -394,11 +559,11 @@ mod tests {
         }
         touch(path, "secret/2.log");
         fs::write(path.join("secret/2.log"), "secret").expect("written");
-        let found = find(&[path.join("tree")], None);
+        let found = find(&[path.join("tree")], &Choice::default());
         assert_eq!(found.sources.len(), 4);
         let opened = &mut Opened::default();
         let read = |number: usize, opened: &mut Opened| {
-            let (file, metadata) = found.sources[number].place.file(opened)?;
+            let (file, metadata) = found.sources[number].location.file(opened)?;
             assert_eq!(metadata.len(), 1);
             io::read_to_string(file)
         };
@@ -420,16 +585,16 @@ mod tests {
     fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
         let root = tempfile::tempdir().expect("a folder");
         touch(root.path(), "a/1.jsonl");
-        let found = find(&[root.path().to_path_buf()], None);
+        let found = find(&[root.path().to_path_buf()], &Choice::default());
         let path = root.path().join("a/1.jsonl");
         fs::remove_file(&path).expect("removed");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
         let said =
-            found.sources[0].place.file(&mut Opened::default()).expect_err("a pipe").to_string();
+            found.sources[0].location.file(&mut Opened::default()).expect_err("a pipe").to_string();
         assert_eq!(said, "not a regular file");
-        assert_eq!(find(&[root.path().to_path_buf()], None).skipped.len(), 1);
-        assert!(Place::named(&path).file(&mut Opened::default()).is_err());
-        assert!(Place::named(Path::new("/dev/zero")).file(&mut Opened::default()).is_err());
+        assert_eq!(find(&[root.path().to_path_buf()], &Choice::default()).skipped.len(), 1);
+        assert!(Location::named(&path).file(&mut Opened::default()).is_err());
+        assert!(Location::named(Path::new("/dev/zero")).file(&mut Opened::default()).is_err());
     }
 }

@@ -477,14 +477,14 @@ fn the_metadata_say_from_which_file_in_which_format_with_which_digest() {
 #[test]
 fn files_that_are_not_recognised_are_named_and_counted() {
     let world = World::new();
-    world.write("a/picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\0");
+    world.write("a/core.bin", b"\x7fELF\0\0\0\0");
     world.write("a/torn.json", "{\"messages\": [");
     world.write("a/good.jsonl", "{}\n");
     world.write("a/.hidden.jsonl", "{}\n");
     let ran = world.run(&["import", "--create", "a"]);
     assert_eq!((ran.code, &*ran.stderr), (Some(1), ""), "{ran:?}");
     for said in [
-        "not recognised a/picture.png: neither JSON, nor text",
+        "not recognised a/core.bin: neither JSON, nor text",
         "not recognised a/torn.json: not JSON: it ends early in line 1, column 14",
         "skipped a/.hidden.jsonl: hidden",
         "imported a/good (json-lines): 1 record, 2 B, in_progress",
@@ -501,20 +501,24 @@ fn files_that_are_not_recognised_are_named_and_counted() {
 }
 
 #[test]
-fn a_document_that_changed_is_told_and_replaced_when_asked_to() {
+fn a_document_that_changed_is_reported_and_replaced_when_asked_to() {
     let world = World::new();
-    let chat = |n: u64| {
-        pretty(&json!((0..n).map(|n| json!({"role": "user", "content": n})).collect::<Vec<_>>()))
+    let chat = |first: &str| {
+        let steps = [first, "b"].map(|said| json!({"role": "user", "content": said}));
+        pretty(&json!(steps))
     };
-    world.write("a/chat.json", chat(2));
+    world.write("a/chat.json", chat("a"));
     world.good(&["import", "--create", "a"]);
-    world.write("a/chat.json", chat(3));
+    world.write("a/chat.json", chat("c"));
     let ran = world.run(&["import", "a"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("is there already and differs; --replace"), "{ran:?}");
-    assert_eq!(world.good(&["show", "chat", "--raw"]).stdout, chat(2));
+    assert!(
+        ran.stderr.contains("is there already and differs from step 1 on; --replace"),
+        "{ran:?}"
+    );
+    assert_eq!(world.good(&["show", "chat", "--raw"]).stdout, chat("a"));
     world.good(&["import", "a", "--replace"]);
-    assert_eq!(world.good(&["show", "chat", "--raw"]).stdout, chat(3));
+    assert_eq!(world.good(&["show", "chat", "--raw"]).stdout, chat("c"));
     let sums = world.good(&["import", "a", "--replace", "--json"]).json();
     assert_eq!(sums.last().expect("sums")["already_there"], 1);
 }

@@ -30,7 +30,7 @@ fn awkward_files() -> Vec<(&'static str, Vec<u8>, Vec<u64>)> {
         ("torn", b"{\"a\":1}\n{\"b\":\"xy\n{\"c\":3}\n{\"d\":".to_vec(), vec![2, 4]),
         ("not-utf8", b"{\"a\":\"\xff\xfe\"}\n\x80\n{\"b\":2}\n".to_vec(), vec![1, 2]),
         ("nul", b"{\"a\":1}\n\0\0\0\0\0\0\n{\"b\":2}\n\0".to_vec(), vec![2, 4]),
-        ("bom", b"\xef\xbb\xbf{\"a\":1}\n".to_vec(), vec![1]),
+        ("bom", b"\xef\xbb\xbf{\"a\":1}\n".to_vec(), vec![]),
         ("not-jsonl", b"{\n  \"a\": 1\n\n".to_vec(), vec![1, 2]),
         ("scalars", b"1\n\"x\"\nnull\n[1]\n".to_vec(), vec![]),
         (
@@ -49,7 +49,7 @@ fn every_file_comes_back_byte_for_byte() {
     for (name, bytes, _) in awkward_files() {
         world.write(&format!("runs/agent/{name}.jsonl"), bytes);
     }
-    world.good(&["import", "--create", "runs"]);
+    world.damaged(&["import", "--create", "runs"]);
     world.good(&["verify"]);
     for (name, bytes, _) in awkward_files() {
         let shown = world.good(&["show", name, "--raw"]);
@@ -63,7 +63,7 @@ fn damaged_lines_are_kept_and_reported_with_their_place() {
     for (name, bytes, _) in awkward_files() {
         world.write(&format!("runs/agent/{name}.jsonl"), bytes);
     }
-    let report = world.good(&["import", "--create", "runs", "--json"]).json();
+    let report = world.damaged(&["import", "--create", "runs", "--json"]).json();
     let mut total = 0;
     for (name, _, damaged) in awkward_files() {
         let file = format!("runs/agent/{name}.jsonl");
@@ -90,7 +90,7 @@ fn damaged_lines_are_kept_and_reported_with_their_place() {
 fn people_are_told_of_damaged_lines_as_well() {
     let world = World::new();
     world.write("a/torn.jsonl", "{}\n{\"x\":\n{}{}\n");
-    let report = world.good(&["import", "--create", "a"]);
+    let report = world.damaged(&["import", "--create", "a"]);
     let text = report.text();
     assert!(text.contains("imported a/torn (json-lines): 3 records"), "{text}");
     assert!(text.contains("a/torn.jsonl:2: torn off within a JSON value"), "{text}");
@@ -105,7 +105,7 @@ fn lines_become_records_with_kind_time_and_content_type() {
         "a/r.jsonl",
         "{\"type\":\"message\",\"timestamp\":\"2025-11-20T23:33:50.805Z\"}\n\nnot json\n{}",
     );
-    world.good(&["import", "--create", "a"]);
+    world.damaged(&["import", "--create", "a"]);
     let rows = world.good(&["show", "r", "--json"]).json();
     let kinds: Vec<&Value> = rows.iter().map(|row| &row["kind"]).collect();
     assert_eq!(
@@ -156,9 +156,9 @@ fn importing_again_adds_nothing() {
     for (name, bytes, _) in awkward_files() {
         world.write(&format!("runs/agent/{name}.jsonl"), bytes);
     }
-    world.good(&["import", "--create", "runs"]);
+    world.damaged(&["import", "--create", "runs"]);
     let before = world.good(&["ls", "--all", "--json"]).stdout;
-    let again = world.good(&["import", "--create", ".", "--json"]).json();
+    let again = world.damaged(&["import", "--create", ".", "--json"]).json();
     let sums = again.last().expect("a summary");
     assert_eq!(sums["already_there"], awkward_files().len());
     assert_eq!((&sums["imported"], &sums["records"]), (&json!(0), &json!(0)));
@@ -250,7 +250,7 @@ fn a_half_written_line_is_completed() {
     for cut in 0..whole.len() {
         let name = format!("a/r{cut}.jsonl");
         world.write(&name, &whole[..cut]);
-        world.good(&["import", "--create", "a"]);
+        world.run(&["import", "--create", "a"]);
         world.write(&name, whole);
         let run = format!("a/r{cut}");
         let again = world.good(&["import", "a", "--json"]).json();
@@ -276,7 +276,7 @@ fn a_run_that_is_imported_anew_survives_a_full_disk_and_a_kill_without_its_file(
     let options = Options::new().extent_size(64 << 10);
     options.create(world.store()).and_then(RunLog::close).expect("a store");
     world.write("a/r.jsonl", &old);
-    world.good(&["import", "a"]);
+    world.damaged(&["import", "a"]);
     fs::copy(world.store(), saved.store()).expect("saved");
     // What is written behind it does not fit from the start.
     let first = fs::metadata(saved.store()).expect("a store").len() / 1024;
@@ -333,7 +333,7 @@ fn a_line_of_many_extents_is_imported_whole() {
     options.create(world.store()).and_then(RunLog::close).expect("a store");
     let long = "{}\n".repeat(300) + &"x".repeat(32 << 20) + "\n{}\n";
     world.write("a/long.jsonl", &long);
-    world.good(&["import", "--create", "a"]);
+    world.damaged(&["import", "--create", "a"]);
     assert!(world.good(&["show", "long", "--raw"]).stdout == long.as_bytes());
     world.good(&["verify"]);
 }
@@ -384,7 +384,7 @@ fn an_import_without_a_file_finishes_the_one_before() {
     log.close().expect("closed");
     let ran = world.run(&["import", "a"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("No such file"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("a: no such file or folder"), "{}", ran.stderr);
     let runs = world.good(&["ls", "--all", "--json"]).json();
     let names: Vec<_> = runs.iter().map(|run| (&run["agent"], &run["run"])).collect();
     assert_eq!(names, [(&json!("a"), &json!("r"))]);
@@ -445,7 +445,7 @@ fn a_file_with_a_small_hole_comes_back_byte_for_byte() {
     world.write("a/r.jsonl", "{}\n");
     let file = fs::File::options().write(true).open(world.path("a/r.jsonl")).expect("the file");
     file.set_len(1 << 20).expect("a length");
-    let ran = world.good(&["import", "--create", "a"]);
+    let ran = world.damaged(&["import", "--create", "a"]);
     assert!(ran.text().contains("a/r.jsonl:2: NUL bytes"), "{}", ran.text());
     let bytes = fs::read(world.path("a/r.jsonl")).expect("the file");
     assert!(world.good(&["show", "r", "--raw"]).stdout == bytes);

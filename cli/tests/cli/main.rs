@@ -3,6 +3,8 @@
 //! - [`adopt`]: runs whose program died.
 //! - [`hyphens`]: ids that begin with a hyphen.
 //! - [`import`]: files go in and come back byte for byte.
+//! - [`import_bytes`], [`import_grow`]: encodings and compression; documents that go on.
+//! - [`import_options`], [`sidecars`]: what is imported, and what is no run.
 //! - [`guide`]: the guide, block by block.
 //! - [`inspect`]: the structures of a file as they are.
 //! - [`live`]: reading beside a writer, and without leaving a trace.
@@ -24,7 +26,7 @@
 //! - [`search`], [`tail`]: finding records, and following them.
 //! - [`terminal`]: what is printed of other people's text.
 //! - [`usage`]: exit codes and the choice of the store.
-//! - [`whose`]: which run is a file's.
+//! - [`run_identity`]: which run is a file's.
 
 mod adopt;
 mod damage;
@@ -41,20 +43,24 @@ mod guide;
 mod hostile;
 mod hyphens;
 mod import;
+mod import_bytes;
+mod import_grow;
+mod import_options;
 mod inspect;
 mod live;
 mod ls;
 mod names;
 mod readings;
+mod run_identity;
 mod salvage;
 mod schema;
 mod screen;
 mod search;
 mod show;
+mod sidecars;
 mod silent;
 mod tail;
 mod terminal;
 mod tokens;
 mod usage;
-mod whose;
 mod world;

@@ -82,6 +82,13 @@ impl World {
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {ran:?}");
         ran
     }
+
+    /// Runs an import that must report damage in files on standard output, and import them.
+    pub(crate) fn damaged(&self, args: &[&str]) -> Ran {
+        let ran = self.run(args);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""), "{args:?}: {ran:?}");
+        ran
+    }
 }
 
 /// A terminal of a number of columns, in Tokyo, with colours only if the test wants them.

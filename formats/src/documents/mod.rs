@@ -6,6 +6,7 @@ mod atif;
 pub mod gemini;
 mod inspect;
 mod messages;
+pub mod series;
 pub mod split;
 
 use runlog::Timestamp;

@@ -176,7 +176,7 @@ fn walk(
 }
 
 /// Where a part of a text is in it.
-fn range(text: &str, part: &RawValue) -> Range<usize> {
+pub(super) fn range(text: &str, part: &RawValue) -> Range<usize> {
     let start = part.get().as_ptr().addr() - text.as_ptr().addr();
     start..start + part.get().len()
 }

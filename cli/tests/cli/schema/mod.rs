@@ -23,6 +23,12 @@ fn world() -> World {
     world.write("runs/b/r4.jsonl", "{\"n\":4}\n");
     world.write("runs/b/junk.bin", b"\x00\xff\x01");
     world.write("runs/b/.hidden", "x");
+    world.write("runs/b/torn.jsonl.gz", b"\x1f\x8b\x08\0");
+    let mut archive = zip::write::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    archive.start_file("_journal/start.json", options).expect("a member");
+    let archive = archive.finish().expect("an archive").into_inner();
+    world.write("runs/b/torn.eval", archive);
     world
 }
 
@@ -141,10 +147,13 @@ fn every_command_prints_what_its_schema_says() {
         "gc total",
         "import damaged_line",
         "import error",
+        "import missing",
         "import run",
+        "import sidecars",
         "import skipped",
         "import summary",
         "import unknown",
+        "import unread_member",
         "del delete",
         "del erase",
         "inspect extent",
@@ -237,7 +246,7 @@ fn errors_and_cursors_are_objects_with_their_parts() {
     let (code, said) = message(&["ls", "--limit", "1"]);
     assert_eq!((code, &said["event"]), (Some(0), &"more".into()));
     let after = said["after"].as_str().expect("a cursor");
-    assert_eq!(world.good(&["ls", "--json", "--after", after]).json().len(), 3);
+    assert_eq!(world.good(&["ls", "--json", "--after", after]).json().len(), 4);
     let log = world.open();
     let (code, said) = message(&["compact"]);
     assert_eq!((code, &said["error"], &said["exit_code"]), (Some(4), &"busy".into(), &4.into()));

@@ -26,9 +26,7 @@
 
 use std::path::PathBuf;
 
-use runlog::{
-    Allow, HeldRun, Receipt, Rule, RunQuery, RunRef, RunStatus, RunSummary, RunWriter, Timestamp,
-};
+use runlog::{HeldRun, Outcome, Receipt, Rule, RunQuery, RunRef, RunStatus, RunSummary, Timestamp};
 use runlog_stores::json_lines::UNTERMINATED;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +68,7 @@ struct Old {
 
 /// A run that is imported anew.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Anew<'s> {
+pub(crate) struct Replacement<'s> {
     pub(crate) old: &'s RunSummary,
     /// Whether it may go although the new one does not have all of its records.
     pub(crate) may_lose: bool,
@@ -94,36 +92,39 @@ impl Importer<'_> {
     /// Imports a file in the place of its run. If that fails, the old run stays.
     pub(crate) fn replace(
         &self,
-        anew: Anew<'_>,
+        replacement: Replacement<'_>,
         origin: &Origin,
         at: Timestamp,
-        fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
+        fill: impl FnOnce(Target<'_>) -> Result<(), FileError>,
     ) -> Result<(), FileError> {
-        let old = anew.old;
+        let old = replacement.old;
         if old.held {
             let (agent, run) = (old.agent.as_str().to_owned(), old.run.as_str().to_owned());
             return Err(Refusal::Held { agent, run }.into());
         }
+        if self.is_dry_run {
+            return fill(Target::Nowhere);
+        }
         let said = StandIn::new(old, origin);
-        let stand_in = self.stand_in(anew, &said, at, fill)?;
+        let stand_in = self.stand_in(replacement, &said, at, fill)?;
         self.settle(&stand_in, &said)
     }
 
     /// Writes a stand-in, whole or not at all.
     pub(crate) fn stand_in(
         &self,
-        anew: Anew<'_>,
+        replacement: Replacement<'_>,
         said: &StandIn,
         at: Timestamp,
-        fill: impl FnOnce(&RunWriter) -> Result<(), FileError>,
+        fill: impl FnOnce(Target<'_>) -> Result<(), FileError>,
     ) -> Result<RunSummary, FileError> {
-        let old = anew.old;
+        let old = replacement.old;
         let metadata = serde_json::to_string(said);
         let run = self.free_id(old)?;
         let ids = (STAND_IN, run.as_str());
-        self.start(ids, &metadata.unwrap_or_default(), at, |run| {
-            fill(run)?;
-            let is_whole = anew.may_lose || self.begins(RunRef::from(run), RunRef::from(old))?;
+        self.start(ids, &metadata.unwrap_or_default(), at, |to| {
+            fill(to)?;
+            let is_whole = replacement.may_lose || self.begins(ids.into(), old.into())?;
             if is_whole { Ok(()) } else { Err(changed().into()) }
         })?;
         self.log.sync()?;
@@ -186,7 +187,8 @@ impl Importer<'_> {
         match &there {
             Some(there) if self.is_copy(stand_in, said, there)? => {
                 if there.records == stand_in.records && !there.status.is_ended() {
-                    self.end_as(stand_in, ids)?;
+                    let end = self.end_of_run(stand_in)?;
+                    end.map_or(Ok(()), |end| self.end_run(ids, &end))?;
                 }
             }
             Some(there) if there.held || !self.may_go(stand_in, said, there)? => {
@@ -207,7 +209,7 @@ impl Importer<'_> {
                     self.remove(there)?;
                 }
                 let (metadata, at) = (said.origin.to_json(), stand_in.started_at);
-                self.start(ids, &metadata, at, |run| self.copy(stand_in, run))?;
+                self.start(ids, &metadata, at, |to| self.copy(stand_in, to))?;
             }
         }
         self.log.sync()?;
@@ -265,17 +267,13 @@ impl Importer<'_> {
         Ok(self.is_begun(said, there)? && self.begins(stand_in.into(), there.into())?)
     }
 
-    /// Ends a run as its stand-in has ended, if it has.
-    fn end_as(&self, stand_in: &RunSummary, (agent, run): (&str, &str)) -> Result<(), FileError> {
-        if let Some(end) = self.log.outcome(stand_in)? {
-            let _ =
-                self.log.end_run(agent, run, &outcome(end.status(), end.at()), Allow::nothing())?;
-        }
-        Ok(())
+    /// How a run has ended, if it has.
+    fn end_of_run(&self, run: &RunSummary) -> Result<Option<Outcome>, FileError> {
+        Ok(self.log.outcome(run)?.map(|end| outcome(end.status(), end.at())))
     }
 
     /// Copies all records of a run into one that was just started, and its end.
-    pub(crate) fn copy(&self, from: &RunSummary, to: &RunWriter) -> Result<(), FileError> {
+    pub(crate) fn copy(&self, from: &RunSummary, to: Target<'_>) -> Result<(), FileError> {
         let mut batch = Batch::default();
         for record in self.log.trace(from)? {
             let record = record?;
@@ -284,14 +282,14 @@ impl Importer<'_> {
             let (range, kind) = (start..batch.bytes.len(), record.kind().map(str::to_owned));
             batch.add(range, kind, record.content_type(), record.timestamp());
             if batch.is_full(0) {
-                batch.append(Target::Started(to))?;
+                batch.append(to)?;
                 batch.clear();
             }
         }
         if !batch.is_empty() {
-            batch.append(Target::Started(to))?;
+            batch.append(to)?;
         }
-        self.end_as(from, (to.agent().as_str(), to.run().as_str()))
+        self.end_of_run(from)?.map_or(Ok(()), |end| Ok(to.end(&end)?))
     }
 
     /// Whether all records of a run are the first ones of another. The last one may go on in it, if

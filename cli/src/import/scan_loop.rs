@@ -1,5 +1,5 @@
-//! Rounds over the files: one for an import, and one after the other where files are followed. Each
-//! looks only at the files that changed since it looked last.
+//! Scans of the files: one for an import, and one after the other where files are followed. Each
+//! looks only at the files that changed since the last one.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-use super::crew::{self, Job, Teller};
 use super::file::{Done, FileError, How, Importer};
 use super::reading::Mark;
 use super::report::Reporter;
+use super::run_identity::Names;
+use super::thread_pool::{self, Job, Sink};
 use super::tree::{Found, Source};
-use super::whose::Names;
 
-/// What is known of the files from the rounds before. Files that are gone are forgotten: so what is
+/// What is known of the files from the scans before. Files that are gone are forgotten: so what is
 /// kept is bounded by the files that are there.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub(crate) struct ScanLoop {
     names: Names,
     files: HashMap<PathBuf, Watched>,
     /// What was passed over and told of, and the last round that found it.
@@ -58,18 +58,27 @@ impl<E: Into<Failure>> From<E> for Stop {
     }
 }
 
-impl Rounds {
+impl ScanLoop {
     /// Imports the files that changed; answers whether anything was written.
-    pub(crate) fn round(
+    pub(crate) fn run(
         &mut self,
         importer: &Importer<'_>,
         found: Found,
         reporter: &mut Reporter<'_>,
     ) -> Result<bool, Failure> {
         self.round += 1;
+        let is_later = self.round > 1;
+        if !is_later {
+            reporter.sidecars(&found.sidecars);
+        }
         for skipped in &found.skipped {
             if self.passed.insert(skipped.path.clone(), self.round).is_none() {
                 reporter.skipped(&skipped.path, skipped.why)?;
+            }
+        }
+        for path in &found.missing {
+            if self.passed.insert(path.clone(), self.round).is_none() {
+                reporter.missing(path)?;
             }
         }
         for (path, error) in &found.errors {
@@ -86,10 +95,9 @@ impl Rounds {
             .collect();
         let looks = known.iter().map(|_| Look::default()).collect();
         reporter.expects(jobs.len());
-        let mut telling =
-            Telling { known: &known, looks, reporter, is_later: self.round > 1, wrote: false };
-        let told = crew::import(importer, &jobs, &mut telling);
-        let (looks, wrote) = (telling.looks, telling.wrote);
+        let mut sink = ScanSink { known: &known, looks, reporter, is_later, wrote: false };
+        let told = thread_pool::import(importer, &jobs, &mut sink);
+        let (looks, wrote) = (sink.looks, sink.wrote);
         told.map_err(|Stop(failure)| failure)?;
         for ((path, stamp), look) in changed.into_iter().zip(looks) {
             if let Some(watched) = self.files.get_mut(&path) {
@@ -97,6 +105,9 @@ impl Rounds {
                 watched.source.is_new = false;
                 watched.told = look.told;
             }
+        }
+        if importer.follows {
+            reporter.report_sidecars()?;
         }
         Ok(wrote)
     }
@@ -110,7 +121,7 @@ impl Rounds {
     ) -> Result<Vec<(PathBuf, Option<Stamp>)>, Failure> {
         let (mut changed, mut new) = (Vec::new(), Vec::new());
         for source in sources {
-            let path = source.place.path();
+            let path = source.location.path();
             // Before the file is read, so that what is written meanwhile is seen next time.
             let stamp = if importer.follows { stamp(&path) } else { None };
             match self.files.get_mut(&path) {
@@ -157,10 +168,10 @@ impl Rounds {
             return Ok(());
         }
         let known = self.files.values().map(|watched| &watched.source);
-        let present = known.chain(&new).map(|source| source.place.absolute_path()).collect();
+        let present = known.chain(&new).map(|source| source.location.absolute_path()).collect();
         for mut source in new {
             self.names.choose(importer, &mut source, &present)?;
-            let path = source.place.path();
+            let path = source.location.path();
             let found = self.round;
             let watched = Watched { source, found, stamp: None, mark: None, told: None };
             self.files.insert(path, watched);
@@ -178,7 +189,7 @@ struct Look {
 }
 
 /// Tells of the files of one round.
-struct Telling<'t, 'r, 'o> {
+struct ScanSink<'t, 'r, 'o> {
     known: &'t [(&'t PathBuf, &'t Watched)],
     looks: Vec<Look>,
     reporter: &'r mut Reporter<'o>,
@@ -186,7 +197,7 @@ struct Telling<'t, 'r, 'o> {
     wrote: bool,
 }
 
-impl Teller for Telling<'_, '_, '_> {
+impl Sink for ScanSink<'_, '_, '_> {
     type Error = Stop;
 
     fn done(&mut self, job: usize, done: Result<Done, FileError>) -> Result<(), Stop> {
@@ -194,7 +205,7 @@ impl Teller for Telling<'_, '_, '_> {
         else {
             return Ok(());
         };
-        // In later rounds only what is new is told.
+        // Later scans report only what is new.
         let is_new = |message: &String| watched.told.as_ref() != Some(message);
         match done {
             Ok(Done::Run(mut done)) => {
@@ -215,6 +226,13 @@ impl Teller for Telling<'_, '_, '_> {
                     self.reporter.skipped(path, why)?;
                 }
                 look.told = Some(why.to_owned());
+            }
+            Ok(Done::Sidecar(kind)) => {
+                let why = "a sidecar".to_owned();
+                if is_new(&why) {
+                    self.reporter.sidecar(kind);
+                }
+                look.told = Some(why);
             }
             Ok(Done::Waits) => {
                 // A file that is gone on with stays where it is.

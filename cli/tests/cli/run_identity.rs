@@ -375,3 +375,21 @@ fn a_file_keeps_its_run_when_all_runs_before_it_are_deleted() {
     world.write("new/s.jsonl", "{}\n");
     assert_eq!(import(&world, &["new/s.jsonl"]), ["new/s.jsonl imported s"]);
 }
+
+/// `codex archive` moves a session to a folder of another name, beside the one that it was in.
+#[test]
+fn a_session_that_was_archived_stays_one_run() {
+    let world = World::new();
+    world.write("codex/sessions/2026/09/01/x.jsonl", "{\"a\":1}\n");
+    world.good(&["import", "--create", "codex"]);
+    fs::create_dir(world.path("codex/archived_sessions")).expect("a folder");
+    let to = world.path("codex/archived_sessions/x.jsonl");
+    fs::rename(world.path("codex/sessions/2026/09/01/x.jsonl"), to).expect("renamed");
+    let ran = world.good(&["import", "codex"]);
+    assert!(ran.text().contains("already there codex/x "), "{ran:?}");
+    // Also where each of the two folders is imported by itself, and after it went on.
+    world.write("codex/archived_sessions/x.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    let ran = world.good(&["import", "codex/archived_sessions"]);
+    assert!(ran.text().contains("continued codex/x "), "{ran:?}");
+    assert_eq!(count(&world), 1);
+}

@@ -8,17 +8,17 @@ use std::thread;
 use std::time::Duration;
 
 use super::file::{Done, FileError, Importer};
-use super::place::Opened;
 use super::reading::Mark;
+use super::safe_open::Opened;
 use super::tree::Source;
 
 /// The most files at a time: more wait for one another in the store.
 const MAX_THREADS: usize = 8;
 
-/// How often the teller is asked to show how far it is, and told what became of files.
+/// How often the sink is asked to show how far it is, and told what became of files.
 const TICK: Duration = Duration::from_millis(100);
 
-/// As soon as so many files are done, the teller is told of them.
+/// As soon as so many files are done, the sink is told of them.
 const MANY: usize = 256;
 
 /// A file to import, and where to go on in it.
@@ -29,7 +29,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// Who is told.
-pub(crate) trait Teller {
+pub(crate) trait Sink {
     type Error;
 
     /// What became of a file: in the order of the files, each once.
@@ -42,7 +42,7 @@ pub(crate) trait Teller {
 /// What became of files, by the places of their jobs.
 type AllDone = Vec<(usize, Result<Done, FileError>)>;
 
-/// What the threads have done, until the teller takes it.
+/// What the threads have done, until the sink takes it.
 #[derive(Debug, Default)]
 struct Results {
     done: AllDone,
@@ -50,7 +50,7 @@ struct Results {
     ended: usize,
 }
 
-/// Where the threads hand over what they did. The teller is woken rarely: to wake it takes as long
+/// Where the threads hand over what they did. The sink is woken rarely: to wake it takes as long
 /// as to import a short file.
 #[derive(Debug, Default)]
 struct Tray {
@@ -96,11 +96,11 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Imports the files. Stops at the first error of the teller.
-pub(crate) fn import<T: Teller>(
+/// Imports the files. Stops at the first error of the sink.
+pub(crate) fn import<T: Sink>(
     importer: &Importer<'_>,
     jobs: &[Job<'_>],
-    teller: &mut T,
+    sink: &mut T,
 ) -> Result<(), T::Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MAX_THREADS).min(jobs.len());
@@ -131,10 +131,10 @@ pub(crate) fn import<T: Teller>(
             let (results, is_last) = tray.take(threads);
             waiting.extend(results);
             while let Some(done) = waiting.remove(&told) {
-                teller.done(told, done)?;
+                sink.done(told, done)?;
                 told += 1;
             }
-            teller.progress(bytes.load(Ordering::Relaxed));
+            sink.progress(bytes.load(Ordering::Relaxed));
             if is_last {
                 return Ok(());
             }

@@ -18,17 +18,16 @@
 //! may be gone: the run may be the only copy.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use runlog::{Error, RunQuery, RunRef};
+use runlog::{Error, RunRef};
 
 use crate::formats::origin::Origin;
 
 use super::file::{FileError, Importer};
-use super::place::located;
+use super::safe_open::located;
 use super::tree::Source;
 
 /// Gives each file a run of its own.
@@ -81,7 +80,12 @@ impl Names {
         source: &mut Source,
         present: &HashSet<PathBuf>,
     ) -> runlog::Result<()> {
-        let chosen = self.find(importer, source, present)?;
+        // Standard input has no path: its run is the one that the user names.
+        let chosen = if source.location.is_stdin() {
+            Chosen { run: source.run.clone(), ..Chosen::default() }
+        } else {
+            self.find(importer, source, present)?
+        };
         (source.run, source.is_new, source.old_path) = (chosen.run, chosen.is_new, chosen.old_path);
         self.taken.insert((source.agent.clone(), source.run.clone()));
         Ok(())
@@ -143,7 +147,7 @@ impl Names {
         if self.taken.contains(&ids) {
             return Ok(false);
         }
-        let found = find_run(importer, &ids, &source.place.absolute_path(), present)?;
+        let found = find_run(importer, &ids, source, present)?;
         let is_nothing = matches!(found, Run::Nothing);
         match found {
             Run::Own => return Ok(true),
@@ -166,8 +170,7 @@ impl Names {
     ) -> runlog::Result<BTreeSet<u64>> {
         if !self.numbers.contains_key(agent) {
             let mut numbers: HashMap<String, BTreeSet<u64>> = HashMap::new();
-            for run in importer.log.runs(&RunQuery::new().agent(agent)) {
-                let run = run?.run;
+            for run in importer.runs_of(agent)? {
                 let parts = run.as_str().rsplit_once('~');
                 if let Some((last, Ok(number))) = parts.map(|(last, text)| (last, text.parse())) {
                     numbers.entry(last.to_owned()).or_default().insert(number);
@@ -193,10 +196,11 @@ impl Names {
 fn find_run(
     importer: &Importer<'_>,
     (agent, run): &(String, String),
-    path: &Path,
+    source: &Source,
     present: &HashSet<PathBuf>,
 ) -> runlog::Result<Run> {
-    let metadata = match importer.log.metadata(RunRef::from((agent.as_str(), run.as_str()))) {
+    let path = &*source.location.absolute_path();
+    let metadata = match importer.metadata(RunRef::from((agent.as_str(), run.as_str()))) {
         Ok(metadata) => metadata,
         Err(error) if error.is_not_found() => return Ok(Run::Nothing),
         Err(Error::InvalidId { .. } | Error::Corrupt(_)) => return Ok(Run::Unclear),
@@ -209,7 +213,7 @@ fn find_run(
     if old == Some(path) {
         return Ok(Run::Own);
     }
-    if path.file_name() != Some(OsStr::new(&origin.imported_from)) {
+    if source.file_name() != origin.imported_from {
         return Ok(Run::OfAnother);
     }
     // The path may lead there on another way, and may be stored as a user spelled it.
@@ -237,7 +241,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 mod tests {
     use std::fs;
 
-    use super::super::tree::find;
+    use super::super::tree::{Choice, find};
     use super::*;
 
     #[test]
@@ -251,9 +255,9 @@ mod tests {
         let log = runlog::Options::new().create(root.path().join("store")).expect("a store");
         let origin = br#"{"imported_from":"y.log"}"#;
         drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
-        let mut found = find(&[logs], None);
-        let importer = Importer { log: &log, end: None, replace: false, follows: false };
-        let present = found.sources.iter().map(|source| source.place.absolute_path()).collect();
+        let mut found = find(&[logs], &Choice::default());
+        let importer = Importer::new(&log);
+        let present = found.sources.iter().map(|source| source.location.absolute_path()).collect();
         let mut names = Names::default();
         for source in &mut found.sources {
             names.choose(&importer, source, &present).expect("a name");

@@ -21,22 +21,32 @@ use rustix::io::Errno;
 
 /// Where a file or a folder is: a path of the user's, and the names that lead down from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     named: Arc<Named>,
     below: Vec<OsString>,
 }
 
 /// A path of the user's.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Named {
     path: PathBuf,
     /// The same as [`located`].
     absolute: PathBuf,
+    /// What was read from standard input.
+    stdin: Option<File>,
 }
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Named {}
 
 /// The folder whose files are being opened.
 #[derive(Debug, Default)]
-pub(crate) struct Opened(Option<(Place, OwnedFd)>);
+pub(crate) struct Opened(Option<(Location, OwnedFd)>);
 
 /// An entry of a folder.
 #[derive(Debug)]
@@ -46,11 +56,33 @@ pub(crate) struct Entry {
     pub(crate) kind: FileType,
 }
 
-impl Place {
+impl Location {
     /// A path that the user named.
     pub(crate) fn named(path: &Path) -> Self {
-        let named = Named { path: path.to_path_buf(), absolute: located(path) };
+        let named = Named { path: path.to_path_buf(), absolute: located(path), stdin: None };
         Self { named: Arc::new(named), below: Vec::new() }
+    }
+
+    /// Standard input, of which this file has all that was read.
+    pub(crate) fn stdin(read: File) -> Self {
+        let path = PathBuf::from("-");
+        let named = Named { absolute: path.clone(), path, stdin: Some(read) };
+        Self { named: Arc::new(named), below: Vec::new() }
+    }
+
+    pub(crate) fn is_stdin(&self) -> bool {
+        self.named.stdin.is_some()
+    }
+
+    /// The names that lead here from the path of the user's.
+    pub(crate) fn relative_path(&self) -> PathBuf {
+        self.below.iter().collect()
+    }
+
+    /// Whether it is directly in a folder.
+    pub(crate) fn is_in(&self, folder: &Self) -> bool {
+        self.below.split_last().is_some_and(|(_, folders)| folders == folder.below)
+            && self.named == folder.named
     }
 
     /// What has this name in this folder.
@@ -88,6 +120,9 @@ impl Place {
 
     /// The regular file that is here, and what it is at this moment.
     pub(crate) fn file(&self, opened: &mut Opened) -> io::Result<(File, Metadata)> {
+        if let Some(read) = &self.named.stdin {
+            return Ok((read.try_clone()?, read.metadata()?));
+        }
         // Without waiting for the other end of a pipe, and without becoming a terminal's process.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match self.folder() {
@@ -137,7 +172,7 @@ impl Place {
 
 impl Opened {
     /// This folder, opened.
-    fn folder(&mut self, folder: Place) -> io::Result<&OwnedFd> {
+    fn folder(&mut self, folder: Location) -> io::Result<&OwnedFd> {
         let opened = match self.0.take() {
             Some((last, opened)) if last == folder => opened,
             _ => folder.open(OFlags::DIRECTORY)?,

@@ -1,0 +1,362 @@
+//! Files beside runs that are no runs: known by their names and by what lies beside them.
+//!
+//! `import` reads none of them, counts them by kind, and says so in one line. With `--all-files` it
+//! takes all but the credentials, which it never opens.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use rustix::fs::FileType;
+use serde::Serialize;
+
+use crate::formats::probe::ends;
+use crate::names::plain_name;
+
+use super::safe_open::Entry;
+
+/// What a file is that is no run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// Keys and tokens: never read.
+    Credentials,
+    /// Results of tools that a session refers to.
+    ToolResults,
+    /// What a program notes of a session in a file of its own.
+    Metadata,
+    /// Lists of sessions, and histories of prompts.
+    Indexes,
+    /// What an agent remembers between sessions.
+    Memories,
+    /// Locks, and what a database keeps beside it.
+    Locks,
+    /// Settings of a program.
+    Settings,
+    /// What a benchmark keeps of a job besides the trajectories.
+    JobFiles,
+    /// Pictures, sound, films and fonts.
+    Media,
+    /// Beside the folder of the runs in the home of a program.
+    BesideRuns,
+    /// A copy of a session that is there too, compressed or put away.
+    Copies,
+    /// Not of a format that `--only` names.
+    OtherFormats,
+    /// Named by `--exclude`.
+    Excluded,
+}
+
+/// How many files of each kind there are.
+pub(crate) type Counts = BTreeMap<Kind, u64>;
+
+impl Kind {
+    /// Whether `--all-files` imports it.
+    pub(crate) fn is_taken_by_all_files(self) -> bool {
+        !matches!(self, Self::Credentials | Self::Copies | Self::OtherFormats | Self::Excluded)
+    }
+
+    /// So many of it, for people.
+    pub(crate) fn of(self, n: u64) -> String {
+        let (one, many) = match self {
+            Self::Credentials => ("credential (never read)", "credentials (never read)"),
+            Self::ToolResults => ("tool result", "tool results"),
+            Self::Metadata => ("file of metadata", "files of metadata"),
+            Self::Indexes => ("index", "indexes"),
+            Self::Memories => ("memory", "memories"),
+            Self::Locks => ("lock", "locks"),
+            Self::Settings => ("file of settings", "files of settings"),
+            Self::JobFiles => ("file of a job", "files of jobs"),
+            Self::Media => ("picture or other media", "pictures and other media"),
+            Self::BesideRuns => ("beside the folder of runs", "beside the folder of runs"),
+            Self::Copies => {
+                ("copy of a session that is there", "copies of sessions that are there")
+            }
+            Self::OtherFormats => ("of another format", "of other formats"),
+            Self::Excluded => ("excluded", "excluded"),
+        };
+        format!("{n} {}", if n == 1 { one } else { many })
+    }
+}
+
+/// Names of files that hold credentials.
+const CREDENTIALS: [&str; 14] = [
+    "auth.json",
+    "credentials",
+    "credentials.json",
+    ".credentials.json",
+    "oauth_creds.json",
+    "google_accounts.json",
+    "mcp-oauth-tokens.json",
+    "secrets.json",
+    ".env",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    "id_rsa",
+    "id_ed25519",
+];
+
+/// Endings of the same.
+const KEYS: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".keystore", ".jks", ".env"];
+
+const MEDIA: [&str; 18] = [
+    ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".svg", ".tiff", ".pdf", ".mp3",
+    ".mp4", ".mov", ".wav", ".webm", ".ttf", ".woff", ".woff2",
+];
+
+/// Files of one name each, wherever they lie.
+const NAMES: [(Kind, &[&str]); 4] = [
+    (Kind::Indexes, &["sessions-index.json", "session_index.jsonl", "shell_history"]),
+    (Kind::Metadata, &["task_metadata.json", "thumbs.db", "desktop.ini"]),
+    (
+        Kind::Settings,
+        &["settings.json", "settings.local.json", "config.toml", "config.yaml", "config.yml"],
+    ),
+    (Kind::Locks, &["lockfile"]),
+];
+
+/// Endings of files that are of one kind, wherever they lie.
+const ENDINGS: [(Kind, &[&str]); 3] = [
+    (Kind::Metadata, &[".meta.json"]),
+    (Kind::Locks, &[".lock", ".lck", ".pid", "-wal", "-shm", "-journal"]),
+    (Kind::Media, &MEDIA),
+];
+
+/// Files of one name beside a file or a folder of another name. `*` is any file of lines.
+const BESIDE: [(Kind, &str, &str); 3] = [
+    (Kind::Indexes, "sessions.json", "*"),
+    (Kind::Indexes, "logs.json", "chats"),
+    (Kind::Settings, "workspace.json", "chatSessions"),
+];
+
+/// Files and folders of a job, besides what is below `agent`.
+const JOB: [&str; 9] = [
+    "result.json",
+    "config.json",
+    "lock.json",
+    "trial.log",
+    "job.log",
+    "exception.txt",
+    "verifier",
+    "artifacts",
+    "steps",
+];
+
+/// Whether a file of this name holds credentials.
+pub(crate) fn is_credential(name: &OsStr) -> bool {
+    let name = lower(name);
+    CREDENTIALS.contains(&&*name) || ends(&name, &KEYS) || name.starts_with(".env.")
+}
+
+/// A folder, as far as it says which of its files are no runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Folder {
+    /// All in it is of this kind, but for files of lines.
+    all: Option<Kind>,
+    /// All Markdown in it is of this kind.
+    markdown: Option<Kind>,
+    is_job: bool,
+    /// It has the trajectory of a job: the rest of it says the same in another form.
+    has_trajectory: bool,
+}
+
+impl Folder {
+    /// A folder of this name with these entries, in another one.
+    pub(crate) fn below(self, name: &OsStr, entries: &[Entry]) -> Self {
+        let has = |wanted: &str| entries.iter().any(|entry| entry.name == wanted);
+        let name = lower(name);
+        let is_job_part = self.is_job && JOB.contains(&&*name);
+        let all = match &*name {
+            "tool-results" => Some(Kind::ToolResults),
+            _ if is_job_part || self.all == Some(Kind::JobFiles) => Some(Kind::JobFiles),
+            _ => self.all,
+        };
+        let has_results =
+            ["result.json", "trial.log", "job.log", "verifier"].iter().any(|n| has(n));
+        Self {
+            all,
+            markdown: match &*name {
+                "memory" | "memories" => Some(Kind::Memories),
+                _ => self.markdown,
+            },
+            is_job: has_results && (has("agent") || has("config.json")),
+            has_trajectory: name == "agent" && has("trajectory.json"),
+        }
+    }
+
+    /// What a file or a folder in it is, if it is known to be no run.
+    pub(crate) fn kind(self, entry: &Entry, entries: &[Entry]) -> Option<Kind> {
+        let name = lower(&entry.name);
+        let is_lines = ends(&name, &[".jsonl", ".ndjson"]);
+        let is_trajectory = name.starts_with("trajectory") && ends(&name, &[".json"]);
+        if self.has_trajectory && !is_trajectory {
+            return Some(Kind::JobFiles);
+        }
+        if entry.kind == FileType::Directory {
+            return None;
+        }
+        if let Some(kind) = self.all
+            && (kind == Kind::JobFiles || !is_lines)
+        {
+            return Some(kind);
+        }
+        if self.is_job && JOB.contains(&&*name) {
+            return Some(Kind::JobFiles);
+        }
+        if ends(&name, &[".md"]) && self.markdown.is_some() {
+            return self.markdown;
+        }
+        let named = NAMES.iter().find(|(_, names)| names.contains(&&*name));
+        let ended = ENDINGS.iter().find(|(_, endings)| ends(&name, endings));
+        let beside = BESIDE.iter().find(|(_, own, other)| {
+            let is_other = |entry: &Entry| match *other {
+                "*" => {
+                    let name = entry.name.to_string_lossy();
+                    ends(&plain_name(&name).to_ascii_lowercase(), &[".jsonl"])
+                }
+                other => entry.name == other,
+            };
+            name == *own && entries.iter().any(is_other)
+        });
+        named.or(ended).map(|(kind, _)| *kind).or(beside.map(|(kind, _, _)| *kind))
+    }
+}
+
+/// The folders with runs in the home of a program; what is beside them is none of the runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The folders in this one are those of the agents.
+    Agents(&'static str),
+    /// The sessions of one agent are in these.
+    Sessions(&'static [&'static str]),
+}
+
+/// The homes that are known: where the runs are, and of what one must lie beside.
+const HOMES: [(Home, &[&str]); 5] = [
+    (Home::Agents("runs"), &[]),
+    (
+        Home::Agents("projects"),
+        &["settings.json", "history.jsonl", "todos", "statsig", "shell-snapshots", "plugins"],
+    ),
+    (
+        Home::Sessions(&["sessions", "archived_sessions"]),
+        &["auth.json", "config.toml", "history.jsonl", "session_index.jsonl", "models.json"],
+    ),
+    (
+        Home::Agents("tmp"),
+        &["oauth_creds.json", "google_accounts.json", "installation_id", "settings.json"],
+    ),
+    (Home::Agents("agents"), &["openclaw.json", "clawdbot.json"]),
+];
+
+/// The home that a folder with these entries is.
+pub(crate) fn home(entries: &[Entry]) -> Option<Home> {
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let has_folder = |name: &str| {
+        entries.iter().any(|entry| entry.name == name && entry.kind == FileType::Directory)
+    };
+    let is = |(home, beside): &&(Home, &[&str])| {
+        let has_runs = match home {
+            Home::Agents(name) => has_folder(name),
+            Home::Sessions(names) => names.iter().any(|name| has_folder(name)),
+        };
+        has_runs && (beside.is_empty() || beside.iter().any(|name| has(name)))
+    };
+    HOMES.iter().find(is).map(|(home, _)| *home)
+}
+
+fn lower(name: &OsStr) -> String {
+    name.to_string_lossy().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(names: &[&str]) -> Vec<Entry> {
+        let entry = |name: &&str| Entry {
+            name: name.trim_end_matches('/').into(),
+            kind: if name.ends_with('/') { FileType::Directory } else { FileType::RegularFile },
+        };
+        names.iter().map(entry).collect()
+    }
+
+    /// The kind of the first of these names in a folder that has all of them.
+    fn kind(folder: Folder, names: &[&str]) -> Option<Kind> {
+        let entries = entries(names);
+        folder.kind(&entries[0], &entries)
+    }
+
+    #[test]
+    fn sidecars_are_known_by_their_names_and_by_what_lies_beside_them() {
+        let root = Folder::default();
+        for (names, wanted) in [
+            (&["s.jsonl"][..], None),
+            (&["notes.md"], None),
+            (&["s.meta.json"], Some(Kind::Metadata)),
+            (&["sessions-index.json"], Some(Kind::Indexes)),
+            (&["sessions.json", "s.jsonl"], Some(Kind::Indexes)),
+            (&["sessions.json"], None),
+            (&["logs.json", "chats/"], Some(Kind::Indexes)),
+            (&["logs.json"], None),
+            (&["result.json"], None),
+            (&["S.JSONL.lock"], Some(Kind::Locks)),
+            (&["shot.PNG"], Some(Kind::Media)),
+            (&["settings.local.json"], Some(Kind::Settings)),
+        ] {
+            assert_eq!(kind(root, names), wanted, "{names:?}");
+        }
+        let results = root.below(OsStr::new("tool-results"), &[]);
+        assert_eq!(kind(results, &["toolu_1.txt"]), Some(Kind::ToolResults));
+        assert_eq!(kind(results, &["s.jsonl"]), None);
+        let memory = root.below(OsStr::new("memory"), &[]);
+        assert_eq!(kind(memory, &["MEMORY.md"]), Some(Kind::Memories));
+        assert_eq!(kind(memory, &["s.jsonl"]), None);
+    }
+
+    #[test]
+    fn of_a_job_only_the_trajectories_are_runs() {
+        let trial = entries(&["agent/", "config.json", "result.json", "trial.log", "verifier/"]);
+        let trial = Folder::default().below(OsStr::new("task__x"), &trial);
+        for name in ["config.json", "result.json", "trial.log"] {
+            assert_eq!(kind(trial, &[name]), Some(Kind::JobFiles), "{name}");
+        }
+        assert_eq!(kind(trial, &["agent/"]), None);
+        let verifier = trial.below(OsStr::new("verifier"), &[]);
+        assert_eq!(kind(verifier, &["reward.txt"]), Some(Kind::JobFiles));
+        let agent = entries(&["trajectory.json", "trajectory.cont-1.json", "sessions/", "x.log"]);
+        let folder = trial.below(OsStr::new("agent"), &agent);
+        let kinds: Vec<_> = agent.iter().map(|entry| folder.kind(entry, &agent)).collect();
+        assert_eq!(kinds, [None, None, Some(Kind::JobFiles), Some(Kind::JobFiles)]);
+        let alone = trial.below(OsStr::new("agent"), &entries(&["codex.txt"]));
+        assert_eq!(kind(alone, &["codex.txt"]), None);
+    }
+
+    #[test]
+    fn credentials_are_known_whatever_their_letters() {
+        for name in
+            ["auth.json", "AUTH.JSON", "server.pem", ".env", ".env.local", "id_rsa", "a.env"]
+        {
+            assert!(is_credential(OsStr::new(name)), "{name}");
+        }
+        for name in ["author.json", "pem", "env", "auth.jsonl", "key"] {
+            assert!(!is_credential(OsStr::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn homes_are_known_by_what_lies_beside_the_runs() {
+        let sessions = Home::Sessions(&["sessions", "archived_sessions"]);
+        for (names, wanted) in [
+            (&["runs/", "journals/"][..], Some(Home::Agents("runs"))),
+            (&["projects/", "todos/"], Some(Home::Agents("projects"))),
+            (&["projects/"], None),
+            (&["projects", "todos/"], None),
+            (&["archived_sessions/", "auth.json"], Some(sessions)),
+            (&["sessions/"], None),
+            (&["agents/", "openclaw.json"], Some(Home::Agents("agents"))),
+        ] {
+            assert_eq!(home(&entries(names)), wanted, "{names:?}");
+        }
+    }
+}

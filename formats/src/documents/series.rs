@@ -1,0 +1,168 @@
+//! Lines of a format that are not written as lines: JSON values one after the other over several
+//! lines, as `jq` prints them, and all of them in one array.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::split::{Shallow, Step, range, steps};
+use super::{Course, course, facts, kind, places};
+use crate::line::{self, Line};
+use crate::probe::json;
+use crate::{Format, Layout, lines};
+use runlog::Timestamp;
+
+/// The name of the steps of a series.
+const VALUE: &str = "value";
+
+/// How many values are looked at to tell their format.
+const LOOK: usize = 64;
+
+/// A document that was read.
+#[derive(Debug)]
+pub struct Parsed {
+    /// Its steps, in the order of its bytes.
+    pub steps: Vec<Step>,
+    /// What it says of its run.
+    pub course: Course,
+    /// Where its last value begins, if that is torn.
+    pub torn_at: Option<usize>,
+}
+
+/// Reads a document of a format that was recognised.
+///
+/// # Errors
+/// If it is not JSON, nor values one after the other.
+pub fn parse(format: Format, text: &str) -> serde_json::Result<Parsed> {
+    let document = match Shallow::new(json(text)) {
+        Ok(document) => document,
+        Err(error) => {
+            let (values, torn_at) = values(text).ok_or(error)?;
+            let step = |value: &&RawValue| Step { range: range(text, value), array: VALUE };
+            let steps: Vec<Step> = values.iter().map(step).collect();
+            let course = course_of_lines(text, &steps);
+            return Ok(Parsed { steps, course, torn_at });
+        }
+    };
+    let steps = steps(text, &document, places(format));
+    let course = match format.layout() {
+        Layout::Lines => course_of_lines(text, &steps),
+        Layout::Document | Layout::Archive => course(format, &document),
+    };
+    Ok(Parsed { steps, course, torn_at: None })
+}
+
+/// The kind of a step, and its time.
+pub fn step(format: Format, json: &str) -> (Option<String>, Option<Timestamp>) {
+    if format.layout() == Layout::Lines {
+        let line = Line::new(json.as_bytes());
+        return (line.kind, line.at);
+    }
+    let step = serde_json::from_str::<Value>(json).unwrap_or_default();
+    (kind(format, &step).and_then(line::kind), facts(format, &step).time)
+}
+
+/// How a run ended of which the lines are these steps.
+fn course_of_lines(text: &str, steps: &[Step]) -> Course {
+    let line = |step: &Step| Line::new(text.get(step.range.clone()).unwrap_or_default().as_bytes());
+    Course { end: steps.iter().rev().find_map(|step| line(step).end), ..Course::default() }
+}
+
+/// The values of a text that has several, the first of them over more than one line, and where the
+/// last one begins if it is torn.
+fn values(text: &str) -> Option<(Vec<&RawValue>, Option<usize>)> {
+    let first = text.trim_start().lines().next()?;
+    let is_torn = |error: serde_json::Error| error.is_eof();
+    if !serde_json::from_str::<&RawValue>(first).is_err_and(is_torn) {
+        return None;
+    }
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+    let (mut values, mut end) = (Vec::new(), 0);
+    while let Some(value) = stream.next() {
+        match value {
+            Ok(value) => values.push(value),
+            Err(error) if error.is_eof() && !values.is_empty() => {
+                let rest = text.get(end..)?;
+                return Some((values, Some(end + rest.len() - rest.trim_start().len())));
+            }
+            Err(_) => return None,
+        }
+        end = stream.byte_offset();
+    }
+    (values.len() > 1).then_some((values, None))
+}
+
+/// The format of a text that is values one after the other, if it is.
+pub(crate) fn format(text: &str) -> Option<Format> {
+    values(text).map(|(values, _)| format_of(&values))
+}
+
+/// The format of an array whose elements are lines of a format that is known.
+pub(crate) fn array_format(document: &Shallow<'_>) -> Option<Format> {
+    let Shallow::Array(values) = document else { return None };
+    Some(format_of(values)).filter(|format| *format != Format::JsonLines)
+}
+
+/// Whether a text is one array of objects.
+pub(crate) fn is_array_of_objects(text: &str) -> bool {
+    let Ok(Shallow::Array(values)) = Shallow::new(text) else { return false };
+    !values.is_empty() && values.iter().all(|value| value.get().starts_with('{'))
+}
+
+fn format_of(values: &[&RawValue]) -> Format {
+    let line = |value: &&RawValue| {
+        let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
+        value.to_string()
+    };
+    let lines: Vec<String> = values.iter().take(LOOK).map(line).collect();
+    lines::format(lines.join("\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str =
+        "{\n \"type\": \"user\",\n \"uuid\": \"u\",\n \"sessionId\": \"s\", \"message\": {}\n}";
+
+    fn pieces(text: &str) -> Vec<&str> {
+        let parsed = parse(format(text).expect("a series"), text).expect("it is read");
+        parsed.steps.into_iter().map(|step| &text[step.range]).collect()
+    }
+
+    #[test]
+    fn values_over_several_lines_are_steps() {
+        let text = format!("{LINE}\n{{}}\n{LINE}\n");
+        assert_eq!(pieces(&text), [LINE, "{}", LINE]);
+        assert_eq!(format(&text), Some(Format::ClaudeCode));
+        assert_eq!(format("[\n1\n]\n{}"), Some(Format::JsonLines));
+    }
+
+    #[test]
+    fn a_last_value_that_is_torn_is_found() {
+        let text = format!("{LINE}\n  {{\"a\":");
+        let parsed = parse(Format::ClaudeCode, &text).expect("it is read");
+        assert_eq!(parsed.steps.len(), 1);
+        assert_eq!(parsed.torn_at, Some(LINE.len() + 3));
+    }
+
+    #[test]
+    fn lines_and_what_is_not_json_are_no_series() {
+        for text in ["{}\n{}\n", "{}{}\n", LINE, "{\n", "{\n}\nx", "{\n}}\n{}", "", "x\n{}"] {
+            assert_eq!(format(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_array_of_lines_has_their_format_and_ends_as_they_say() {
+        let stream = r#"[{"type":"system","subtype":"init","session_id":"s"},
+            {"type":"result","is_error":true,"session_id":"s"}]"#;
+        let document = Shallow::new(stream).expect("JSON");
+        let format = array_format(&document).expect("a format");
+        assert_eq!(format, Format::ClaudeCode);
+        let parsed = parse(format, stream).expect("it is read");
+        assert_eq!(parsed.course.end, Some(line::End::Failed));
+        assert_eq!(parsed.steps.len(), 2);
+        assert!(is_array_of_objects(stream));
+        assert!(!is_array_of_objects("[1]") && !is_array_of_objects("[]"));
+    }
+}
