@@ -3,14 +3,13 @@
 //! Each message counts once, as [`count`](runlog_formats::count) says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use runlog::{AgentId, Error, Reader, RunId, RunRef, RunSummary, Timestamp};
 use runlog_formats::Format;
-use runlog_formats::count::{Before, Counted, Counting, Said, Words};
+use runlog_formats::count::{Amount, Counted, Counting, Said, Sum, Words};
 use runlog_formats::origin::Origin;
 use serde::Serialize;
 
@@ -18,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
 use crate::limit::Limit;
 use crate::message::{damaged, more};
-use crate::output::{Output, grouped};
+use crate::output::{Output, count, grouped};
 use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Cell, Column};
@@ -61,44 +60,43 @@ enum Group {
 }
 
 /// What the messages of a group say.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-struct Sum {
+#[derive(Debug, Serialize)]
+struct Sums {
     messages: u64,
     input_tokens: u64,
     output_tokens: u64,
     cache_read_tokens: u64,
     cache_write_tokens: u64,
     reasoning_tokens: u64,
-    /// In US dollars, of the messages that say what they cost.
-    cost: f64,
+    /// In US dollars, of the messages that say what they cost; none where no message does.
+    cost: Option<f64>,
     /// How many messages say what they cost.
     messages_with_cost: u64,
 }
 
-impl Sum {
-    fn add(&mut self, counted: &Counted) {
-        let added = counted.added;
-        for (sum, tokens) in [
-            (&mut self.input_tokens, added.input_tokens),
-            (&mut self.output_tokens, added.output_tokens),
-            (&mut self.cache_read_tokens, added.cache_read_tokens),
-            (&mut self.cache_write_tokens, added.cache_write_tokens),
-            (&mut self.reasoning_tokens, added.reasoning_tokens),
-        ] {
-            *sum = sum.saturating_add(tokens);
+impl From<Sum> for Sums {
+    fn from(sum: Sum) -> Self {
+        let Sum { messages, messages_with_cost, amount } = sum;
+        Self {
+            messages,
+            input_tokens: amount.input_tokens,
+            output_tokens: amount.output_tokens,
+            cache_read_tokens: amount.cache_read_tokens,
+            cache_write_tokens: amount.cache_write_tokens,
+            reasoning_tokens: amount.reasoning_tokens,
+            cost: amount.cost,
+            messages_with_cost,
         }
-        self.messages = self.messages.saturating_add(counted.messages);
-        self.messages_with_cost =
-            self.messages_with_cost.saturating_add(counted.messages_with_cost);
-        self.cost += added.cost.unwrap_or_default();
     }
+}
 
-    /// What rows are sorted by.
-    fn tokens(&self) -> u64 {
-        [self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens]
-            .into_iter()
-            .fold(0, u64::saturating_add)
-    }
+/// What rows are sorted by.
+fn tokens(sum: &Sum) -> u64 {
+    let Amount { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } =
+        sum.amount;
+    [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens]
+        .into_iter()
+        .fold(0, u64::saturating_add)
 }
 
 /// A row of the output.
@@ -107,13 +105,25 @@ struct Row<'a> {
     #[serde(flatten)]
     group: &'a Group,
     #[serde(flatten)]
-    sum: &'a Sum,
+    sums: Sums,
+    /// Of the total only.
+    #[serde(flatten)]
+    silent: Option<&'a Silent>,
+}
+
+/// The runs that add nothing.
+#[derive(Debug, Default, Serialize)]
+struct Silent {
+    /// They say nothing of usage that is understood.
+    runs_without_usage: u64,
+    /// They are byte for byte what another run is.
+    duplicate_runs: u64,
 }
 
 pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     args.filters.check(&log)?;
-    let mut sums = Sums::new(args);
+    let mut sums = Adding::new(args);
     let (mut some, mut bytes) = (Vec::new(), 0);
     for run in log.runs(&args.filters.query().oldest_first()) {
         let run = run?;
@@ -126,8 +136,8 @@ pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exi
     }
     sums.runs(&log, &some)?;
     let exit = sums.exit;
-    let (rows, total) = sums.rows();
-    print(args, &rows, &total, out)?;
+    let rows = sums.rows();
+    print(args, &rows, &sums, out)?;
     out.flush()?;
     if rows.len() > args.wanted() {
         more(args.by.plural(), None, "-n N, or --all");
@@ -142,6 +152,16 @@ impl UsageArgs {
 }
 
 impl By {
+    /// The row of what a record of a run adds.
+    fn group(self, run: &RunSummary, counted: &Counted) -> Group {
+        match self {
+            Self::Agent => Group::Agent { agent: run.agent.clone() },
+            Self::Run => Group::Run { agent: run.agent.clone(), run: run.run.clone() },
+            Self::Model => Group::Model { model: counted.model.clone() },
+            Self::Day => Group::Day { day: day(counted.time) },
+        }
+    }
+
     fn plural(self) -> &'static str {
         match self {
             Self::Agent => "agents",
@@ -158,6 +178,8 @@ struct Says {
     said: Vec<Said>,
     /// What could not be read.
     damage: Vec<String>,
+    /// Where the run was imported from.
+    origin: Option<Origin>,
 }
 
 impl Says {
@@ -171,7 +193,8 @@ impl Says {
             }
             metadata => metadata?,
         };
-        let format = Origin::of(metadata.as_ref()).and_then(|origin| origin.format);
+        says.origin = Origin::of(metadata.as_ref());
+        let format = says.origin.as_ref().and_then(|origin| origin.format);
         // The records of other runs are read by their shapes.
         let format = format.unwrap_or(Format::JsonLines);
         let mut trace = match log.trace(named) {
@@ -181,7 +204,7 @@ impl Says {
         };
         while let Some(record) = trace.next_view() {
             match record {
-                Ok(record) => says.said.extend(words.said(format, &record)),
+                Ok(record) => words.read(format, &record, &mut says.said),
                 Err(Error::Evicted { .. }) => break,
                 Err(error) if error.is_corruption() => says.damage.push(error.to_string()),
                 Err(error) => return Err(error.into()),
@@ -192,18 +215,25 @@ impl Says {
 }
 
 /// Where the messages of records are added up.
-struct Sums<'a> {
+struct Adding<'a> {
     args: &'a UsageArgs,
     counting: Counting,
     groups: HashMap<Group, Sum>,
     total: Sum,
+    silent: Silent,
     exit: Exit,
 }
 
-impl<'a> Sums<'a> {
+impl<'a> Adding<'a> {
     fn new(args: &'a UsageArgs) -> Self {
-        let (counting, groups) = (Counting::default(), HashMap::new());
-        Self { args, counting, groups, total: Sum::default(), exit: Exit::Fine }
+        Self {
+            args,
+            counting: Counting::default(),
+            groups: HashMap::new(),
+            total: Sum::default(),
+            silent: Silent::default(),
+            exit: Exit::Fine,
+        }
     }
 
     /// Reads runs on all processors, and counts them in their order.
@@ -230,43 +260,41 @@ impl<'a> Sums<'a> {
         });
         all.sort_unstable_by_key(|(place, _)| *place);
         for (run, (_, says)) in runs.iter().zip(all) {
-            let Says { said, damage } = says?;
+            let Says { said, damage, origin } = says?;
             for error in damage {
                 damaged(&error);
                 self.exit = Exit::Damage;
             }
-            let mut before = Before::default();
-            for said in said {
-                if let Some(counted) = self.counting.said(&run.agent, said, &mut before) {
-                    self.add(run, counted);
-                }
+            if !said.iter().any(Said::is_of_use) {
+                self.silent.runs_without_usage += 1;
+            } else if self.counting.is_copy(run, origin.as_ref()) {
+                self.silent.duplicate_runs += 1;
+            } else {
+                self.run(run, &said);
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, run: &RunSummary, mut counted: Counted) {
-        if !self.args.filters.takes_time(counted.time) {
-            return;
-        }
-        let group = match self.args.by {
-            By::Agent => Group::Agent { agent: run.agent.clone() },
-            By::Run => Group::Run { agent: run.agent.clone(), run: run.run.clone() },
-            By::Model => Group::Model { model: counted.model.take() },
-            By::Day => Group::Day { day: day(counted.time) },
-        };
-        self.total.add(&counted);
-        self.groups.entry(group).or_default().add(&counted);
+    fn run(&mut self, run: &RunSummary, said: &[Said]) {
+        let Self { args, counting, groups, total, .. } = self;
+        counting.run(said, &mut |counted| {
+            if args.filters.takes_time(counted.time) {
+                *total = total.plus(counted.sum);
+                let sum = groups.entry(args.by.group(run, &counted)).or_default();
+                *sum = sum.plus(counted.sum);
+            }
+        });
     }
 
     /// The largest first; days in their order.
-    fn rows(self) -> (Vec<(Group, Sum)>, Sum) {
-        let sorted: BTreeMap<Group, Sum> = self.groups.into_iter().collect();
+    fn rows(&self) -> Vec<(&Group, &Sum)> {
+        let sorted: BTreeMap<&Group, &Sum> = self.groups.iter().collect();
         let mut rows: Vec<_> = sorted.into_iter().collect();
         if self.args.by != By::Day {
-            rows.sort_by_key(|(_, sum)| u64::MAX - sum.tokens());
+            rows.sort_by_key(|(_, sum)| u64::MAX - tokens(sum));
         }
-        (rows, self.total)
+        rows
     }
 }
 
@@ -279,16 +307,18 @@ fn day(time: Timestamp) -> String {
 
 fn print(
     args: &UsageArgs,
-    rows: &[(Group, Sum)],
-    total: &Sum,
+    rows: &[(&Group, &Sum)],
+    sums: &Adding<'_>,
     out: &mut Output,
 ) -> Result<(), Failure> {
     let listed = rows.iter().take(args.wanted());
+    let (total, silent) = (&sums.total, &sums.silent);
     if out.is_json() {
         for (group, sum) in listed {
-            out.object(&Row { group, sum })?;
+            out.object(&Row { group, sums: Sums::from(**sum), silent: None })?;
         }
-        out.object(&Row { group: &Group::Total, sum: total })?;
+        let (group, sums) = (&Group::Total, Sums::from(*total));
+        out.object(&Row { group, sums, silent: Some(silent) })?;
         return Ok(());
     }
     let mut cells: Vec<[Cell; 8]> = Vec::new();
@@ -312,7 +342,21 @@ fn print(
         Column::right("REASONING").optional(0),
         Column::right("COST"),
     ];
-    Ok(table::write(out, &columns, &cells)?)
+    table::write(out, &columns, &cells)?;
+    if silent.runs_without_usage > 0 {
+        let (runs, say) = said_of(silent.runs_without_usage, "says", "say");
+        out.line(format!("{runs} {say} nothing of usage that is understood"))?;
+    }
+    if silent.duplicate_runs > 0 {
+        let (runs, are) = said_of(silent.duplicate_runs, "is a copy", "are copies");
+        out.line(format!("{runs} {are} of another run, which counts once"))?;
+    }
+    Ok(())
+}
+
+/// A number of runs, and the verb for it.
+fn said_of(runs: u64, one: &'static str, many: &'static str) -> (String, &'static str) {
+    (count(runs, "run"), if runs == 1 { one } else { many })
 }
 
 fn name(group: &Group) -> String {
@@ -326,29 +370,23 @@ fn name(group: &Group) -> String {
 }
 
 fn row(name: Cell, sum: &Sum) -> [Cell; 8] {
+    let amount = &sum.amount;
     [
         name,
         grouped(sum.messages).into(),
-        grouped(sum.input_tokens).into(),
-        grouped(sum.output_tokens).into(),
-        grouped(sum.cache_read_tokens).into(),
-        grouped(sum.cache_write_tokens).into(),
-        grouped(sum.reasoning_tokens).into(),
+        grouped(amount.input_tokens).into(),
+        grouped(amount.output_tokens).into(),
+        grouped(amount.cache_read_tokens).into(),
+        grouped(amount.cache_write_tokens).into(),
+        grouped(amount.reasoning_tokens).into(),
         cost(sum).into(),
     ]
 }
 
 /// Dollars to four digits; with a sign where some messages do not say what they cost.
 fn cost(sum: &Sum) -> String {
-    if sum.messages_with_cost == 0 {
-        return "-".to_owned();
-    }
-    let mut text = format!("${:.4}", sum.cost);
-    if sum.messages_with_cost < sum.messages {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "+");
-    }
-    text
+    let sign = if sum.messages_with_cost < sum.messages { "+" } else { "" };
+    sum.amount.cost.map_or_else(String::new, |cost| format!("${cost:.4}{sign}"))
 }
 
 #[cfg(test)]

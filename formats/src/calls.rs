@@ -10,6 +10,11 @@
 //! | Gemini | `toolCalls[]`, with their answers | |
 //! | Inspect | event `tool`, with its answer | |
 //! | CAR | `tool` of a turn, with its answer | |
+//! | Copilot | `tool.execution_start` | `tool.execution_complete` |
+//! | Goose | `content[]` of type `toolRequest` | of type `toolResponse` |
+//! | Cline | `content[]` of type `tool_use` | of type `tool_result` |
+//! | `OpenHands` | event with `action` and `tool_call_id` | with `observation` |
+//! | `OpenCode` | part of type `tool`, with its answer | |
 
 use serde_json::Value;
 
@@ -55,6 +60,7 @@ impl Calls {
         found.codex(record);
         found.chat(record);
         found.whole(record);
+        found.sessions(record);
         found
     }
 
@@ -73,8 +79,10 @@ impl Calls {
     }
 
     fn anthropic(&mut self, record: &Value) {
-        for part in items(record, "message.content") {
+        for part in items(record, "message.content").chain(items(record, "content")) {
             match part.get("type").and_then(Value::as_str) {
+                Some("toolRequest") => self.call(part, "id", &["toolCall.value.name"]),
+                Some("toolResponse") => self.answer(part, "id", ""),
                 Some("tool_use") => self.call(part, "id", &["name"]),
                 Some("tool_result") => self.answer(part, "tool_use_id", "is_error"),
                 _ => {}
@@ -116,6 +124,26 @@ impl Calls {
         }
     }
 
+    /// Events of Copilot and of `OpenHands`.
+    fn sessions(&mut self, record: &Value) {
+        match record.get("type").and_then(Value::as_str) {
+            Some("tool.execution_start") => {
+                self.call(record, "data.toolCallId", &["data.toolName"]);
+            }
+            Some("tool.execution_complete") => {
+                let failed = at(record, "data.success").is_some_and(|success| success == false);
+                self.answer(record, "data.toolCallId", "");
+                self.answers.iter_mut().for_each(|answer| answer.has_failed = failed);
+            }
+            _ => {}
+        }
+        if record.get("action").is_some_and(Value::is_object) {
+            self.call(record, "tool_call_id", &["tool_name"]);
+        } else if record.get("observation").is_some_and(Value::is_object) {
+            self.answer(record, "tool_call_id", "observation.is_error");
+        }
+    }
+
     /// Records that have call and answer.
     fn whole(&mut self, record: &Value) {
         let is_turn = record["record"] == "turn";
@@ -123,9 +151,15 @@ impl Calls {
         let of_gemini = items(record, "toolCalls").map(|call| (call, "id", "name"));
         let of_turn = is_turn.then_some((record, "", "tool"));
         let of_event = is_event.then_some((record, "id", "function"));
-        let all: Vec<_> = of_gemini.chain(of_turn).chain(of_event).collect();
+        let parts =
+            items(record, "parts").chain(Some(record)).filter(|part| part["type"] == "tool");
+        let of_parts = parts.map(|part| (part, "callID", "tool"));
+        let all: Vec<_> = of_gemini.chain(of_turn).chain(of_event).chain(of_parts).collect();
         for (call, id, tool) in all {
-            let has_failed = call["status"] == "error" || call["error"].is_object();
+            let is_error = |status: Option<&Value>| status.is_some_and(|status| status == "error");
+            let has_failed = is_error(call.get("status"))
+                || is_error(at(call, "state.status"))
+                || call["error"].is_object();
             if let Some(tool) = text(call, tool) {
                 self.calls.push(Call { id: text(call, id), tool, is_answered: true, has_failed });
             }
@@ -196,6 +230,29 @@ mod tests {
             ),
             (json!({"record": "turn", "tool": "sh"}), "sh(-)="),
             (json!({"record": "turn"}), ""),
+            (
+                json!({"type": "tool.execution_start",
+                    "data": {"toolCallId": "c", "toolName": "bash"}}),
+                "bash(c)",
+            ),
+            (
+                json!({"type": "tool.execution_complete",
+                    "data": {"toolCallId": "c", "success": false}}),
+                "=c!",
+            ),
+            (
+                json!({"content": [{"type": "toolRequest", "id": "r",
+                    "toolCall": {"value": {"name": "shell"}}}, {"type": "toolResponse",
+                    "id": "q"}]}),
+                "shell(r) =q",
+            ),
+            (json!({"action": {}, "tool_name": "term", "tool_call_id": "c"}), "term(c)"),
+            (json!({"observation": {"is_error": true}, "tool_call_id": "c"}), "=c!"),
+            (
+                json!({"type": "tool", "callID": "c", "tool": "bash",
+                    "state": {"status": "error"}}),
+                "bash(c)=!",
+            ),
             (json!({"role": "user", "content": "tool_use"}), ""),
             (json!([1]), ""),
             (json!("tool"), ""),

@@ -1,23 +1,30 @@
-//! What messages use, each counted once.
+//! What runs used, each message counted once.
 //!
-//! Several records may be one message, and a session that was resumed repeats those of the session
-//! before. So records of an agent with the same id of a message count together, and each record
-//! counts for what it adds: nothing, if it says what a record in front said; where numbers grow, as
-//! while a message is streamed, what is new. Runs are therefore counted in the order in which they
-//! began.
+//! What repeats a message, and how that is known:
 //!
-//! Some documents also say what their run used as a whole. That counts for what the messages of the
-//! run do not say, so that nothing of it counts twice, whichever of the two comes first.
+//! - Lines of one answer, and an answer that is written again: by the id of the message, of which
+//!   the largest numbers count.
+//! - A session that was resumed or forked: by the id, with the time where the id is of the session
+//!   only. The first run counts.
+//! - A copy of a file: by its digest, and of a thread of Codex by the bytes of its turns.
+//! - A thread of Codex that begins with the turns of its parent: by their sums, in their order,
+//!   from before the fork.
+//! - A sum of the whole run, however often: for what the messages do not say.
+//!
+//! Runs are therefore counted in the order in which they began.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use memchr::memmem::Finder;
-use runlog::{AgentId, RecordView, Timestamp};
-use serde_json::Value;
+use runlog::{RecordView, RunSummary, Timestamp};
 use sha2::{Digest as _, Sha256};
 
-use crate::facts::{Facts, Usage, at};
-use crate::{Format, PART, documents, facts_in, value_of};
+use crate::facts::{Facts, Thread, Usage, items};
+use crate::origin::Origin;
+use crate::{Format, MEMBER, PART, documents, facts_in, value_of};
+
+/// How long a fork takes at most to copy the turns of its parent.
+const COPYING: i64 = 30_000_000_000;
 
 /// Tokens and cost as numbers: 0, or no cost, where the data has none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -49,270 +56,412 @@ impl Amount {
         }
     }
 
-    /// Adds each number.
-    fn add(&mut self, other: Self) {
-        for (sum, more) in [
-            (&mut self.input_tokens, other.input_tokens),
-            (&mut self.output_tokens, other.output_tokens),
-            (&mut self.cache_read_tokens, other.cache_read_tokens),
-            (&mut self.cache_write_tokens, other.cache_write_tokens),
-            (&mut self.reasoning_tokens, other.reasoning_tokens),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        if let Some(cost) = other.cost {
-            self.cost = Some(self.cost.unwrap_or_default() + cost);
+    /// Combines each number with that of another amount.
+    fn with(self, other: Self, of: fn(u64, u64) -> u64, cost: Option<f64>) -> Self {
+        Self {
+            input_tokens: of(self.input_tokens, other.input_tokens),
+            output_tokens: of(self.output_tokens, other.output_tokens),
+            cache_read_tokens: of(self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens: of(self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens: of(self.reasoning_tokens, other.reasoning_tokens),
+            cost,
         }
     }
 
-    /// Takes the larger of each number, and returns how much was added.
-    fn grow(&mut self, other: Self) -> Self {
-        let grown = |own: &mut u64, other: u64| {
-            let added = other.saturating_sub(*own);
-            *own += added;
-            added
-        };
-        let mut added = Self {
-            input_tokens: grown(&mut self.input_tokens, other.input_tokens),
-            output_tokens: grown(&mut self.output_tokens, other.output_tokens),
-            cache_read_tokens: grown(&mut self.cache_read_tokens, other.cache_read_tokens),
-            cache_write_tokens: grown(&mut self.cache_write_tokens, other.cache_write_tokens),
-            reasoning_tokens: grown(&mut self.reasoning_tokens, other.reasoning_tokens),
-            cost: None,
-        };
-        if let Some(cost) = other.cost
-            && self.cost.is_none_or(|own| cost > own)
-        {
-            added.cost = Some(cost - self.cost.unwrap_or_default());
-            self.cost = Some(cost);
-        }
-        added
+    /// Adds each number. A cost stays unknown where both are.
+    fn plus(self, other: Self) -> Self {
+        let costs = self.cost.into_iter().chain(other.cost);
+        self.with(other, u64::saturating_add, costs.reduce(|sum, cost| sum + cost))
+    }
+
+    /// What of each number is beyond that of the other; a cost only where there is more of it, or
+    /// where the other is unknown.
+    fn beyond(self, other: Self) -> Self {
+        let is_more = |cost: &f64| other.cost.is_none_or(|other| *cost > other);
+        let cost = self.cost.filter(is_more).map(|cost| cost - other.cost.unwrap_or_default());
+        self.with(other, u64::saturating_sub, cost)
+    }
+
+    /// The smaller one of each two numbers.
+    fn at_most(self, other: Self) -> Self {
+        let cost = self.cost.zip(other.cost).map(|(cost, other)| cost.min(other));
+        self.with(other, u64::min, cost)
     }
 }
 
 /// What a record adds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counted {
+    /// The record that says it.
+    pub seq: u64,
     /// When the message happened: what the data says, else the time of the record.
     pub time: Timestamp,
     /// The model: that of the message, else the last one that a record in front names.
     pub model: Option<String>,
-    /// How many messages it adds: none, if a record in front is of the same one.
-    pub messages: u64,
-    /// How many of which no record in front has a cost, and this one does.
-    pub messages_with_cost: u64,
     /// What it adds.
-    pub added: Amount,
+    pub sum: Sum,
 }
 
 /// A sum over messages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Sum {
-    messages: u64,
-    messages_with_cost: u64,
-    amount: Amount,
+pub struct Sum {
+    /// How many messages there are.
+    pub messages: u64,
+    /// How many of them have a cost.
+    pub messages_with_cost: u64,
+    /// What they used.
+    pub amount: Amount,
 }
 
 impl Sum {
-    fn add(&mut self, counted: &Counted) {
-        self.messages = self.messages.saturating_add(counted.messages);
-        self.messages_with_cost =
-            self.messages_with_cost.saturating_add(counted.messages_with_cost);
-        self.amount.add(counted.added);
+    fn of(amount: Amount) -> Self {
+        Self { messages: 1, messages_with_cost: u64::from(amount.cost.is_some()), amount }
     }
 
-    /// Takes the larger of each number; how much was added takes the place of what `counted` adds.
-    fn grow(&mut self, other: Self, counted: &mut Counted) {
-        let grown = |own: &mut u64, other: u64| {
-            let added = other.saturating_sub(*own);
-            *own += added;
-            added
+    /// Adds each number.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_add(other.messages),
+            messages_with_cost: self.messages_with_cost.saturating_add(other.messages_with_cost),
+            amount: self.amount.plus(other.amount),
+        }
+    }
+
+    /// Takes the larger of each number; answers how much was added.
+    fn grow(&mut self, other: Self) -> Self {
+        let added = Self {
+            messages: other.messages.saturating_sub(self.messages),
+            messages_with_cost: other.messages_with_cost.saturating_sub(self.messages_with_cost),
+            amount: other.amount.beyond(self.amount),
         };
-        counted.messages = grown(&mut self.messages, other.messages);
-        counted.messages_with_cost = grown(&mut self.messages_with_cost, other.messages_with_cost);
-        counted.added = self.amount.grow(other.amount);
+        *self = self.plus(added);
+        added
     }
 }
 
-/// The messages that were counted. Takes about 100 bytes for each message that has an id.
-#[derive(Debug, Default)]
-pub struct Counting {
-    messages: HashMap<[u8; 16], Amount>,
-    words: Words,
+/// What tells a message from others: a digest, and which it is of those with the same one.
+type Key = ([u8; 16], u64);
+
+/// What a record says of what it used, as far as it can be read without other records.
+#[derive(Debug)]
+pub struct Said {
+    facts: Facts,
+    digest: Option<[u8; 16]>,
+    /// The digest is of a turn of Codex, and not of an id.
+    is_of_bytes: bool,
+    seq: u64,
+    stored_at: Timestamp,
+}
+
+impl Said {
+    /// Whether it says that anything was used.
+    pub fn is_of_use(&self) -> bool {
+        self.facts.usage.is_some() || !self.facts.totals.is_empty()
+    }
+
+    fn new(facts: Facts, record: &RecordView<'_>) -> Option<Self> {
+        let is_silent = facts.usage.is_none()
+            && facts.model.is_none()
+            && facts.thread.is_none()
+            && facts.totals.is_empty();
+        if is_silent {
+            return None;
+        }
+        let id = facts.message_id.as_ref().or(facts.key.as_ref());
+        let is_of_bytes = id.is_none();
+        let is_turn = facts.running.is_some() && facts.time.is_some();
+        let bytes = id.map(String::as_bytes).or(is_turn.then_some(record.payload()));
+        let digest = bytes.map(|bytes| digest(&[bytes]));
+        let (seq, stored_at) = (record.seq().0, record.timestamp());
+        Some(Self { facts, digest, is_of_bytes, seq, stored_at })
+    }
+
+    /// What was read and written.
+    fn size(&self) -> Option<(Option<u64>, Option<u64>)> {
+        self.facts.usage.as_ref().map(|usage| (usage.input_tokens, usage.output_tokens))
+    }
+
+    fn time(&self) -> Timestamp {
+        self.facts.time.unwrap_or(self.stored_at)
+    }
 }
 
 /// The words of which a record that says what it used has one.
 #[derive(Debug, Clone)]
-pub struct Words([Finder<'static>; 3]);
-
-/// What a record says of what it used, as far as it can be read without the records in front.
-#[derive(Debug)]
-pub struct Said(Saying);
-
-#[derive(Debug)]
-enum Saying {
-    /// A part of a document says what the run used as a whole.
-    Whole { whole: Box<documents::WholeUsage>, stored_at: Timestamp },
-    /// A message, and the sum of the session that Codex gives.
-    Message { facts: Box<Facts>, total: Option<Value>, stored_at: Timestamp },
-}
-
-/// What of the records of a run in front is needed to read the next one.
-#[derive(Debug, Default)]
-pub struct Before {
-    model: Option<String>,
-    /// The sum that Codex gave last: it repeats what it said of a turn while that is the last.
-    total: Option<Value>,
-    /// What the messages of the run add.
-    messages: Sum,
-    /// What was counted of the run, once it said what it used as a whole.
-    counted: Option<Sum>,
-}
+pub struct Words([Finder<'static>; 4]);
 
 impl Default for Words {
     fn default() -> Self {
-        Self(["model", "okens", "usage"].map(|word| Finder::new(word.as_bytes())))
+        let words = ["model", "okens", "usage", "session_meta"];
+        Self(words.map(|word| Finder::new(word.as_bytes())))
     }
 }
 
 impl Words {
-    /// What a record says of what it used. Most records say nothing of it, which is seen without
-    /// reading their JSON.
-    pub fn said(&self, format: Format, record: &RecordView<'_>) -> Option<Said> {
-        let stored_at = record.timestamp();
-        if record.kind() == Some(PART) {
-            let whole = Box::new(documents::whole(format, record.payload())?);
-            return Some(Said(Saying::Whole { whole, stored_at }));
+    /// Adds what a record says of what it used to `said`. Most records say nothing of it, which is
+    /// seen without reading their JSON.
+    pub fn read(&self, format: Format, record: &RecordView<'_>, said: &mut Vec<Said>) {
+        let payload = record.payload();
+        if matches!(record.kind(), Some(PART | MEMBER)) {
+            let part = std::str::from_utf8(payload).unwrap_or_default();
+            let totals = documents::totals(format, part);
+            said.extend(Said::new(Facts { totals, ..Facts::default() }, record));
+            return;
         }
-        if !self.0.iter().any(|word| word.find(record.payload()).is_some()) {
-            return None;
+        if !self.0.iter().any(|word| word.find(payload).is_some()) {
+            return;
         }
-        let value = value_of(record.kind(), record.content_type(), record.payload())?;
-        let facts = Box::new(facts_in(format, &value));
-        let total = at(&value, TOTAL).cloned();
-        Some(Said(Saying::Message { facts, total, stored_at }))
+        let Some(value) = value_of(record.kind(), record.content_type(), payload) else { return };
+        let rewritten = items(&value, "$set.messages").map(|message| facts_in(format, message));
+        said.extend(rewritten.filter_map(|facts| Said::new(facts, record)));
+        said.extend(Said::new(facts_in(format, &value), record));
     }
 }
 
-/// The sum of a session, as Codex gives it.
-const TOTAL: &str = "payload.info.total_token_usage";
+/// A turn of a thread of Codex.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    running: Amount,
+    last: Amount,
+    at: Timestamp,
+}
+
+/// The messages that were counted. Takes about 100 bytes for each message that can be told from
+/// others, and as much for each turn of Codex.
+#[derive(Debug, Default)]
+pub struct Counting {
+    messages: HashMap<Key, Sum>,
+    threads: HashMap<String, Vec<Turn>>,
+    /// The digests of the files that were counted.
+    files: HashSet<String>,
+}
+
+/// What is known of a run while it is counted.
+#[derive(Debug, Default)]
+struct Run {
+    thread: Option<Thread>,
+    model: Option<String>,
+    messages: HashMap<Key, Sum>,
+    /// How many records have the same bytes.
+    same: HashMap<[u8; 16], u64>,
+    /// What the messages say, whichever run they count for.
+    sum: Sum,
+    by_model: HashMap<Option<String>, Amount>,
+    /// What the run states of its parts and their models, the last of each.
+    stated: BTreeMap<(Option<String>, Option<String>), Sum>,
+    /// What was counted, once the run gave a sum of its own.
+    counted: Option<Sum>,
+    /// The last sum of a thread of Codex.
+    running: Option<Usage>,
+    /// The last record of a call of Codex, until its turn comes.
+    recorded: Option<(Option<u64>, Option<u64>)>,
+    /// The record of the last turn comes next.
+    is_awaited: bool,
+}
 
 impl Counting {
-    /// What a record adds, if it says what it used.
-    pub fn record(
-        &mut self,
-        agent: &AgentId,
-        format: Format,
-        record: &RecordView<'_>,
-        before: &mut Before,
-    ) -> Option<Counted> {
-        let said = self.words.said(format, record)?;
-        self.said(agent, said, before)
+    /// Whether a run is byte for byte the file of one in front, and is therefore not counted.
+    pub fn is_copy(&mut self, run: &RunSummary, origin: Option<&Origin>) -> bool {
+        let is_file = |origin: &&Origin| origin.records == Some(run.records);
+        let digest = origin.filter(is_file).and_then(|origin| origin.digest.clone());
+        digest.is_some_and(|digest| !self.files.insert(digest))
     }
 
-    /// What a record adds that says this.
-    pub fn said(&mut self, agent: &AgentId, said: Said, before: &mut Before) -> Option<Counted> {
-        match said.0 {
-            Saying::Whole { whole, stored_at } => Some(Self::part(*whole, stored_at, before)),
-            Saying::Message { facts, total, stored_at } => {
-                self.message(agent, total.as_ref(), &facts, stored_at, before)
+    /// Counts what the records of a run say: `each` gets what they add.
+    pub fn run(&mut self, all: &[Said], each: &mut dyn FnMut(Counted)) {
+        let thread = all.iter().find_map(|said| said.facts.thread.clone());
+        let mut run = Run { thread, ..Run::default() };
+        let mut copied = self.thread(all);
+        for (number, said) in (1..).zip(all) {
+            let facts = &said.facts;
+            if facts.model.is_some() {
+                run.model.clone_from(&facts.model);
             }
+            if let Some(usage) = facts.usage.as_ref().filter(|_| facts.totals.is_empty()) {
+                let is_repeated = facts.running.is_some() && facts.running == run.running;
+                let is_copied = facts.running.is_some() && copied > 0 && !is_repeated;
+                copied -= usize::from(is_copied);
+                run.running.clone_from(&facts.running);
+                let mut next = all.iter().skip(number).filter(|next| next.facts.usage.is_some());
+                if !is_repeated && !is_copied && !run.is_recorded(said, next.next()) {
+                    self.message(&mut run, said, Amount::of(usage), each);
+                }
+            }
+            run.totals(said, each);
         }
     }
 
-    /// What a part of a document adds that says what the run used as a whole.
-    fn part(whole: documents::WholeUsage, stored_at: Timestamp, before: &mut Before) -> Counted {
-        let said = Amount::of(&whole.usage);
-        let messages_with_cost = if said.cost.is_some() { whole.calls } else { 0 };
-        let sum = Sum { messages: whole.calls, messages_with_cost, amount: said };
-        let mut counted = Counted {
-            time: stored_at,
-            model: whole.model.or_else(|| before.model.clone()),
-            messages: 0,
-            messages_with_cost: 0,
-            added: Amount::default(),
-        };
-        before.counted.get_or_insert(before.messages).grow(sum, &mut counted);
-        counted
-    }
-
-    /// As [`Counting::record`], for a record whose value and facts are known.
-    pub fn facts(
-        &mut self,
-        agent: &AgentId,
-        value: &Value,
-        facts: &Facts,
-        stored_at: Timestamp,
-        before: &mut Before,
-    ) -> Option<Counted> {
-        self.message(agent, at(value, TOTAL), facts, stored_at, before)
-    }
-
+    /// Counts a message, and what other models used for it.
     fn message(
         &mut self,
-        agent: &AgentId,
-        total: Option<&Value>,
-        facts: &Facts,
-        stored_at: Timestamp,
-        before: &mut Before,
-    ) -> Option<Counted> {
-        if facts.model.is_some() {
-            before.model.clone_from(&facts.model);
+        run: &mut Run,
+        said: &Said,
+        amount: Amount,
+        each: &mut dyn FnMut(Counted),
+    ) {
+        let (facts, seq, time) = (&said.facts, said.seq, said.time());
+        let key = run.key(said, &self.messages);
+        let own = Some((run.model.clone(), amount));
+        let besides = facts.besides.iter();
+        let besides = besides.map(|total| (total.model.clone(), Amount::of(&total.usage)));
+        for (number, (model, amount)) in own.into_iter().chain(besides).enumerate() {
+            let key = key.map(|(digest, same)| (digest, same + ((number as u64) << 48)));
+            let said = grow(&mut run.messages, key, amount);
+            let new = grow(&mut self.messages, key, amount);
+            run.sum = run.sum.plus(said);
+            let of_model = run.by_model.entry(model.clone()).or_default();
+            *of_model = of_model.plus(said.amount);
+            let sum = match &mut run.counted {
+                Some(counted) => counted.grow(run.sum),
+                None => new,
+            };
+            tell(Counted { seq, time, model, sum }, each);
         }
-        let usage = facts.usage.as_ref()?;
-        if total.is_some() && total == before.total.as_ref() {
-            return None;
-        }
-        before.total = total.cloned();
-        let said = Amount::of(usage);
-        let mut counted = Counted {
-            time: facts.time.unwrap_or(stored_at),
-            model: before.model.clone(),
-            messages: 1,
-            messages_with_cost: u64::from(said.cost.is_some()),
-            added: said,
-        };
-        if let Some(id) = &facts.message_id {
-            let known = self.messages.entry(digest(agent, id));
-            let known = known.and_modify(|_| counted.messages = 0).or_default();
-            if known.cost.is_some() {
-                counted.messages_with_cost = 0;
+    }
+
+    /// Keeps the turns of a thread of Codex; answers how many of the first ones are copies.
+    fn thread(&mut self, said: &[Said]) -> usize {
+        let Some(begins) = said.iter().find(|said| said.facts.thread.is_some()) else { return 0 };
+        let Some(Thread { id, parent }) = &begins.facts.thread else { return 0 };
+        let mut turns: Vec<Turn> = Vec::new();
+        for said in said {
+            if let (Some(last), Some(running)) = (&said.facts.usage, &said.facts.running) {
+                let (last, running) = (Amount::of(last), Amount::of(running));
+                if turns.last().is_none_or(|turn| turn.running != running) {
+                    turns.push(Turn { running, last, at: said.time() });
+                }
             }
-            counted.added = known.grow(said);
         }
-        before.messages.add(&counted);
-        if let Some(sum) = &mut before.counted {
-            sum.grow(before.messages, &mut counted);
+        let started = begins.time();
+        let copied = parent.as_ref().map_or(0, |parent| match self.threads.get(parent) {
+            Some(known) => copied(known, &turns, started),
+            None => {
+                // The parent is not there. What the fork has of it counts for the fork, and not
+                // again for another one.
+                let until = Timestamp(started.0.saturating_add(COPYING / 10));
+                let of_parent = turns.iter().filter(|turn| turn.at <= until);
+                let of_parent = of_parent.map(|turn| Turn { at: Timestamp(i64::MIN), ..*turn });
+                self.threads.insert(parent.clone(), of_parent.collect());
+                0
+            }
+        });
+        let known = self.threads.entry(id.clone()).or_default();
+        if known.len() < turns.len() {
+            *known = turns;
         }
-        Some(counted)
+        copied
     }
 }
 
-/// What stands for a message of an agent.
-fn digest(agent: &AgentId, id: &str) -> [u8; 16] {
+/// How many of the first turns of a fork are copies of those of its parent: either these have their
+/// times, or they are from before the fork, and the copies from its beginning.
+fn copied(parent: &[Turn], fork: &[Turn], started: Timestamp) -> usize {
+    let until = Timestamp(started.0.saturating_add(COPYING));
+    let is_copy = |turn: &Turn, copy: &Turn| {
+        let is_same = turn.running == copy.running && turn.last == copy.last;
+        is_same && (turn.at == copy.at || (turn.at <= started && copy.at <= until))
+    };
+    let Some(first) = fork.first() else { return 0 };
+    let Some(start) = parent.iter().position(|turn| is_copy(turn, first)) else { return 0 };
+    let turns = parent.get(start..).unwrap_or_default();
+    let count = turns.iter().zip(fork).take_while(|(turn, copy)| is_copy(turn, copy)).count();
+    // A single turn may be one of the fork itself that used as much.
+    let is_whole = turns.get(count).is_none_or(|next| next.at > started);
+    let has_time = turns.first().is_some_and(|turn| turn.at == first.at);
+    if count > 1 || is_whole || has_time { count } else { 0 }
+}
+
+impl Run {
+    /// What tells a message from others, if anything does. A call of Codex is of its thread, unless
+    /// the thread that it was forked from has it.
+    fn key(&mut self, said: &Said, known: &HashMap<Key, Sum>) -> Option<Key> {
+        let id = said.digest?;
+        let Some(Thread { id: thread, parent }) = &self.thread else {
+            return Some((id, 0)).filter(|_| !said.is_of_bytes);
+        };
+        let of_parent = parent.as_ref().map(|parent| (digest(&[&id, parent.as_bytes()]), 0));
+        if let Some(copy) = of_parent.filter(|key| !said.is_of_bytes && known.contains_key(key)) {
+            return Some(copy);
+        }
+        let id = digest(&[&id, thread.as_bytes()]);
+        let same = self.same.entry(id).or_default();
+        *same += u64::from(said.is_of_bytes);
+        Some((id, *same))
+    }
+
+    /// Whether the usage of a turn of Codex is also in a record of the call, in front or next. That
+    /// has an id, and counts instead.
+    fn is_recorded(&mut self, said: &Said, next: Option<&Said>) -> bool {
+        let (size, is_turn) = (said.size(), said.facts.running.is_some());
+        if !is_turn {
+            let is_new = !std::mem::take(&mut self.is_awaited) && said.facts.message_id.is_some();
+            self.recorded = size.filter(|_| is_new);
+            return false;
+        }
+        let is_behind = self.recorded.take().is_some_and(|recorded| Some(recorded) == size);
+        let is_record = |next: &Said| {
+            next.facts.running.is_none() && next.facts.message_id.is_some() && next.size() == size
+        };
+        self.is_awaited = !is_behind && next.is_some_and(is_record);
+        is_behind || self.is_awaited
+    }
+
+    /// Counts what sums of the run say that its messages do not.
+    fn totals(&mut self, said: &Said, each: &mut dyn FnMut(Counted)) {
+        if said.facts.totals.is_empty() {
+            return;
+        }
+        let (seq, time) = (said.seq, said.time());
+        for total in &said.facts.totals {
+            let (messages, amount) = (total.calls, Amount::of(&total.usage));
+            let model = total.model.clone().or_else(|| self.model.clone());
+            let sum = Sum { messages, messages_with_cost: 0, amount };
+            self.stated.insert((total.of.clone(), model), sum);
+        }
+        let (mut sum, mut by_model) = (Sum::default(), BTreeMap::new());
+        for ((_, model), stated) in &self.stated {
+            sum = sum.plus(*stated);
+            let of_model: &mut Amount = by_model.entry(model.clone()).or_default();
+            *of_model = of_model.plus(stated.amount);
+        }
+        sum.messages = sum.messages.max(self.sum.messages).max(1);
+        sum.messages_with_cost = if sum.amount.cost.is_some() { sum.messages } else { 0 };
+        let mut left = self.counted.get_or_insert(self.sum).grow(sum);
+        let models = by_model.len();
+        for ((model, amount), number) in by_model.into_iter().zip(1..) {
+            let known = self.by_model.entry(model.clone()).or_default();
+            // No more than is left, in case that messages name their model in another way.
+            let part = amount.beyond(*known).at_most(left.amount);
+            let part = if number == models { left.amount } else { part };
+            *known = known.plus(part);
+            let rest = Sum { amount: left.amount.beyond(part), ..Sum::default() };
+            let sum = Sum { amount: part, ..std::mem::replace(&mut left, rest) };
+            tell(Counted { seq, time, model, sum }, each);
+        }
+    }
+}
+
+/// Takes the larger of each number of a message; answers how much was added.
+fn grow(messages: &mut HashMap<Key, Sum>, key: Option<Key>, amount: Amount) -> Sum {
+    let sum = Sum::of(amount);
+    key.map_or(sum, |key| messages.entry(key).or_default().grow(sum))
+}
+
+/// Passes on what a record adds, unless that is nothing.
+fn tell(counted: Counted, each: &mut dyn FnMut(Counted)) {
+    if counted.sum != Sum::default() {
+        each(counted);
+    }
+}
+
+/// What stands for some bytes.
+fn digest(parts: &[&[u8]]) -> [u8; 16] {
     let mut digest = Sha256::new();
-    digest.update((agent.as_str().len() as u64).to_le_bytes());
-    digest.update(agent.as_str());
-    digest.update(id);
+    for part in parts {
+        digest.update(part);
+    }
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(digest.finalize()).for_each(|(byte, digit)| *byte = digit);
     bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(input_tokens: u64, output_tokens: u64, cost: Option<f64>) -> Amount {
-        Amount { input_tokens, output_tokens, cost, ..Amount::default() }
-    }
-
-    #[test]
-    fn a_message_that_grows_counts_as_its_largest() {
-        let mut known = Amount::default();
-        assert_eq!(known.grow(said(3, 1, None)), said(3, 1, None));
-        assert_eq!(known.grow(said(3, 9, Some(0.5))), said(0, 8, Some(0.5)));
-        assert_eq!(known.grow(said(1, 2, Some(0.25))), said(0, 0, None));
-        assert_eq!(known, said(3, 9, Some(0.5)));
-    }
 }

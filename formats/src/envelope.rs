@@ -14,8 +14,7 @@ use base64::Engine as _;
 use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
 use memchr::memchr;
-
-use super::line::is_json;
+use serde::de::IgnoredAny;
 
 /// The kind of a record of an imported file whose payload stood in an envelope.
 pub const ENVELOPE: &str = "runlog-envelope";
@@ -30,6 +29,11 @@ const BASE64: &[u8] = b"{\"runlog_base64\":\"";
 /// lines that this program adds.
 pub fn is_line(payload: &[u8]) -> bool {
     memchr(b'\n', payload).is_none() && !payload.starts_with(OWN) && is_json(payload)
+}
+
+/// Whether the bytes are exactly one value of strict JSON.
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(bytes).is_ok() && std::str::from_utf8(bytes).is_ok()
 }
 
 /// Writes a payload in its envelope, without a newline.

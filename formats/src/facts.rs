@@ -4,7 +4,8 @@ use runlog::Timestamp;
 use serde::Serialize;
 use serde_json::{Number, Value};
 
-/// What a record says of itself.
+/// What a record says of itself. The fields that are not serialized are for
+/// [`count`](crate::count).
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Facts {
     /// When it happened.
@@ -28,6 +29,59 @@ pub struct Facts {
     /// What it cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// What tells the message from others of its format, where no provider gave it an id.
+    #[serde(skip)]
+    pub key: Option<String>,
+    /// What other models used for it besides.
+    #[serde(skip)]
+    pub besides: Vec<Total>,
+    /// What the run used so far, by model or as a whole. It replaces what the run said before.
+    #[serde(skip)]
+    pub totals: Vec<Total>,
+    /// The sum that Codex gives with the usage of each turn. It stays while the turn is the last.
+    #[serde(skip)]
+    pub running: Option<Usage>,
+    /// The thread of Codex that the lines behind this one are of.
+    #[serde(skip)]
+    pub thread: Option<Thread>,
+}
+
+/// What a run used, or one of its models, as the data adds it up.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Total {
+    /// The part of the run that it is the total of, where the run states several.
+    pub of: Option<String>,
+    /// The model, where it is named.
+    pub model: Option<String>,
+    /// How often it was called; 0 where that is not said.
+    pub calls: u64,
+    /// What all calls used.
+    pub usage: Usage,
+}
+
+impl Total {
+    /// The totals of an object that has an object of usage for each model.
+    pub fn of_models(models: &Value) -> Vec<Self> {
+        let total = |(model, usage)| {
+            let (model, usage) = (Some(String::clone(model)), Usage::of(usage)?);
+            Some(Self { model, usage, ..Self::default() })
+        };
+        models.as_object().into_iter().flatten().filter_map(total).collect()
+    }
+
+    /// What the data adds up without the name of a model.
+    pub fn of(value: &Value) -> Option<Self> {
+        Usage::of(value).map(|usage| Self { usage, ..Self::default() })
+    }
+}
+
+/// A thread of Codex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Its id.
+    pub id: String,
+    /// The thread that it was forked from, whose history it may begin with.
+    pub parent: Option<String>,
 }
 
 /// Tokens and cost as the data counts them: whether `input` includes what was cached differs from
@@ -57,35 +111,101 @@ pub struct Usage {
 impl Usage {
     /// The usage of an object, by the names that providers and programs give its fields.
     pub fn of(value: &Value) -> Option<Self> {
-        let first = |paths: &[&str]| paths.iter().find_map(|path| at(value, path)?.as_u64());
+        let first = |paths: &[&str]| paths.iter().find_map(|path| count(at(value, path)?));
         let usage = Self {
-            input_tokens: first(&["input_tokens", "prompt_tokens", "input"]),
-            output_tokens: first(&["output_tokens", "completion_tokens", "output"]),
-            cache_read_tokens: first(&[
-                "cache_read_input_tokens",
-                "cached_input_tokens",
-                "input_tokens_cache_read",
-                "cacheRead",
-                "cached_tokens",
-                "cached",
-                "prompt_tokens_details.cached_tokens",
-            ]),
-            cache_write_tokens: first(&[
-                "cache_creation_input_tokens",
-                "input_tokens_cache_write",
-                "cacheWrite",
-            ]),
-            reasoning_tokens: first(&[
-                "reasoning_output_tokens",
-                "reasoning_tokens",
-                "thoughts",
-                "completion_tokens_details.reasoning_tokens",
-            ]),
-            cost: ["cost.total", "cost_usd", "total_cost"].iter().find_map(|path| {
-                if let Value::Number(cost) = at(value, path)? { Some(cost.clone()) } else { None }
-            }),
+            input_tokens: first(&INPUT),
+            output_tokens: first(&OUTPUT),
+            cache_read_tokens: first(&CACHE_READ),
+            cache_write_tokens: first(&CACHE_WRITE),
+            reasoning_tokens: first(&REASONING),
+            cost: COST.iter().find_map(|path| number(at(value, path)?)),
         };
         Some(usage).filter(|usage| *usage != Self::default())
+    }
+}
+
+/// The names that providers and programs give what a model read.
+const INPUT: [&str; 9] = [
+    "input_tokens",
+    "prompt_tokens",
+    "input",
+    "inputTokens",
+    "promptTokens",
+    "tokensIn",
+    "prompt",
+    "promptTokenCount",
+    "total_prompt_tokens",
+];
+const OUTPUT: [&str; 9] = [
+    "output_tokens",
+    "completion_tokens",
+    "output",
+    "outputTokens",
+    "completionTokens",
+    "tokensOut",
+    "completion",
+    "candidatesTokenCount",
+    "total_completion_tokens",
+];
+const CACHE_READ: [&str; 16] = [
+    "cache_read_input_tokens",
+    "cached_input_tokens",
+    "input_tokens_cache_read",
+    "cacheRead",
+    "cached_tokens",
+    "cached",
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
+    "input_token_details.cache_read",
+    "cacheReadInputTokens",
+    "cacheReadTokens",
+    "cacheReads",
+    "cache_read_tokens",
+    "cache.read",
+    "cachedContentTokenCount",
+    "total_cached_tokens",
+];
+const CACHE_WRITE: [&str; 10] = [
+    "cache_creation_input_tokens",
+    "input_tokens_cache_write",
+    "cacheWrite",
+    "cache_write_input_tokens",
+    "input_token_details.cache_creation",
+    "cacheCreationInputTokens",
+    "cacheWriteTokens",
+    "cacheWrites",
+    "cache_write_tokens",
+    "cache.write",
+];
+const REASONING: [&str; 9] = [
+    "reasoning_output_tokens",
+    "reasoning_tokens",
+    "thoughts",
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
+    "output_token_details.reasoning",
+    "reasoningTokens",
+    "reasoning",
+    "thoughtsTokenCount",
+];
+/// In US dollars.
+const COST: [&str; 6] =
+    ["cost.total", "cost_usd", "total_cost", "cost", "costUSD", "total_cost_usd"];
+
+/// A count, which some programs write as `10.0` or `"10"`.
+fn count(value: &Value) -> Option<u64> {
+    let number = number(value)?;
+    let whole = |count: f64| count.fract() == 0.0 && (0.0..=9e15).contains(&count);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range")]
+    number.as_u64().or_else(|| number.as_f64().filter(|count| whole(*count)).map(|n| n as u64))
+}
+
+/// A number, which some programs write as a string.
+pub fn number(value: &Value) -> Option<Number> {
+    match value {
+        Value::Number(number) => Some(number.clone()),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
     }
 }
 
@@ -104,6 +224,13 @@ pub fn time(value: &Value, path: &str) -> Option<Timestamp> {
     at(value, path)?.as_str()?.parse().ok()
 }
 
+/// The id of a message with its time, which a copy of it has too. By itself an id of a few letters
+/// tells only the messages of one session apart.
+pub fn key(message: &Value, id: &str) -> Option<String> {
+    let time = message.get("timestamp").map(Value::to_string)?;
+    Some(text(message, id)? + "@" + &time)
+}
+
 /// The time at a path that counts seconds since 1970.
 pub fn unix_time(value: &Value, path: &str) -> Option<Timestamp> {
     let seconds = at(value, path)?.as_f64()?;
@@ -114,6 +241,13 @@ pub fn unix_time(value: &Value, path: &str) -> Option<Timestamp> {
     }
     #[expect(clippy::cast_possible_truncation, reason = "it is a whole number in range")]
     (micros as i64).checked_mul(1000).map(Timestamp)
+}
+
+/// The time at a path that counts milliseconds since 1970.
+pub fn unix_millis(value: &Value, path: &str) -> Option<Timestamp> {
+    let millis =
+        at(value, path)?.as_i64().filter(|millis| (0..=9_000_000_000_000).contains(millis));
+    millis?.checked_mul(1_000_000).map(Timestamp)
 }
 
 /// The objects of the array at a path.
@@ -142,7 +276,12 @@ mod tests {
         let pi = json!({"input": 1, "output": 2, "cost": {"input": 0.5, "total": 1.5}});
         let cost = Usage::of(&pi).expect("usage").cost.expect("a cost");
         assert_eq!(cost.to_string(), "1.5");
-        assert_eq!(Usage::of(&json!({"input": "much"})), None);
+        let odd = json!({"input_tokens": 10.0, "output_tokens": "20", "cached_tokens": 0.5,
+            "cost": "0.25"});
+        let usage = Usage::of(&odd).expect("usage");
+        assert_eq!(tokens(&usage), (Some(10), Some(20), None));
+        assert_eq!(usage.cost.expect("a cost").to_string(), "0.25");
+        assert_eq!(Usage::of(&json!({"input": "much", "output": -1})), None);
         assert_eq!(Usage::of(&json!([1])), None);
     }
 

@@ -7,12 +7,15 @@
 //! - [`documents`]: formats of one JSON document a file, and where their steps are.
 //! - [`calls`]: the calls of tools in a record, and the answers to them.
 //! - [`count`]: what messages use, each counted once.
+//! - [`json`]: JSON as programs really write it.
 //! - [`facts`]: what a record says of itself: role, tools, model, ids, usage.
 //! - [`origin`]: what the metadata of an imported run say: from which file, in which format.
 //! - [`whole`]: the file again, out of its records.
 //! - [`revision`]: a document that went on.
 //! - [`encoding`]: byte order marks and UTF-16.
 //! - [`archive`]: the members of zip archives.
+//! - [`mod@files`]: sessions of several files, as one text.
+//! - [`foreign`]: files of known formats that are not read, by name.
 //! - [`envelope`]: payloads that are not one line of JSON, in one.
 //! - [`title`]: what a run is about.
 //!
@@ -26,6 +29,9 @@ pub mod documents;
 pub mod encoding;
 pub mod envelope;
 pub mod facts;
+pub mod files;
+pub mod foreign;
+pub mod json;
 pub mod line;
 pub mod lines;
 pub mod origin;
@@ -51,6 +57,10 @@ pub enum Format {
     ClaudeCode,
     /// A rollout of the Codex CLI.
     Codex,
+    /// The output of `codex exec --json`.
+    CodexExec,
+    /// A session of the Copilot CLI.
+    Copilot,
     /// A session of pi.
     Pi,
     /// A session of `OpenClaw`, which has the lines of pi and some of its own.
@@ -58,6 +68,11 @@ pub enum Format {
     OpenClaw,
     /// A chat of the Gemini CLI in lines.
     GeminiLines,
+    /// A session of Goose.
+    Goose,
+    /// A chat of VS Code as a log of changes.
+    #[serde(rename = "vscode-lines")]
+    VsCodeLines,
     /// Any other JSON Lines.
     JsonLines,
     /// Lines of text.
@@ -74,6 +89,19 @@ pub enum Format {
     Atif,
     /// A chat of the Gemini CLI as one JSON document.
     Gemini,
+    /// A task of Cline, Roo Code or Kilo Code.
+    Cline,
+    /// A session of `OpenCode`.
+    #[serde(rename = "opencode")]
+    OpenCode,
+    /// A conversation of `OpenHands`.
+    #[serde(rename = "openhands")]
+    OpenHands,
+    /// A chat of VS Code as one JSON document.
+    #[serde(rename = "vscode")]
+    VsCode,
+    /// Traces of OpenTelemetry as OTLP/JSON.
+    Otlp,
     /// A JSON document with messages that have roles.
     Chat,
     /// Any other JSON document.
@@ -94,10 +122,16 @@ pub enum Layout {
     /// The records of the kind [`PART`] are the archive from its first byte to its last; the others
     /// are what is compressed in it.
     Archive,
+    /// As [`Layout::Document`], where the document is the text of several files: see
+    /// [`mod@files`].
+    Files,
 }
 
 /// The kind of a record that is a part of a document or an archive and no step.
 pub const PART: &str = "document";
+
+/// The kind of what is in an archive besides steps.
+pub const MEMBER: &str = "member";
 
 impl Format {
     /// How files of this format become records.
@@ -106,6 +140,10 @@ impl Format {
             Self::Car
             | Self::ClaudeCode
             | Self::Codex
+            | Self::CodexExec
+            | Self::Copilot
+            | Self::Goose
+            | Self::VsCodeLines
             | Self::Pi
             | Self::OpenClaw
             | Self::GeminiLines
@@ -117,6 +155,11 @@ impl Format {
             | Self::Inspect
             | Self::Atif
             | Self::Gemini
+            | Self::Cline
+            | Self::OpenCode
+            | Self::OpenHands
+            | Self::VsCode
+            | Self::Otlp
             | Self::Chat
             | Self::Json => Layout::Document,
         }
@@ -144,14 +187,15 @@ pub fn value_of(kind: Option<&str>, content: ContentType, payload: &[u8]) -> Opt
     {
         return None;
     }
-    serde_json::from_slice(payload).ok()
+    json::value(payload)
 }
 
 /// What a record says of itself, as [`facts_of`].
 pub fn facts_in(format: Format, value: &Value) -> Facts {
-    match format.layout() {
-        Layout::Lines => lines::facts(value),
-        Layout::Document | Layout::Archive => documents::facts(format, value),
+    match (format, format.layout()) {
+        // A document may be an array of what is a line elsewhere.
+        (Format::Chat | Format::Json, _) | (_, Layout::Lines) => lines::facts(value),
+        (_, Layout::Document | Layout::Archive | Layout::Files) => documents::facts(format, value),
     }
 }
 

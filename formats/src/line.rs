@@ -4,12 +4,11 @@ use std::borrow::Cow;
 
 use runlog::{ContentType, RunStatus, Timestamp};
 use runlog_stores::json_lines::UNTERMINATED;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 use super::PART;
 use super::envelope::ENVELOPE;
+use super::json::{NotJson, Scanner, string};
+use super::lines::copilot;
 use super::revision::REVISION;
 
 /// The kind of a line that is not exactly one JSON value.
@@ -27,6 +26,8 @@ pub struct Line {
     pub at: Option<Timestamp>,
     /// How the run ended, where the line says that it did.
     pub end: Option<End>,
+    /// The run goes on, although an earlier line may say that it ended.
+    pub goes_on: bool,
     /// Why it is kept as a raw record.
     pub damage: Option<LineDamage>,
     /// It is of a file of text.
@@ -98,14 +99,13 @@ impl Line {
         if text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
             return Self::default();
         }
-        // Objects first: that reads valid lines of the usual form in one pass.
-        if let Some(object) = object::<Object<'_>>(text) {
+        let mut object = Object::default();
+        let mut scanner = Scanner::new(text);
+        let read = scanner.each(|key, value| object.take(key.as_deref(), value));
+        if read.is_ok() && scanner.is_at_end() {
             return object.line();
         }
-        match damage(text) {
-            None => Self::default(),
-            Some(damage) => Self::damaged(damage),
-        }
+        Self::damaged(damage(text, read, scanner))
     }
 
     /// A line of a file of text: nothing is expected of it.
@@ -127,89 +127,108 @@ impl Line {
     }
 }
 
-/// Whether the bytes are exactly one JSON value.
-pub fn is_json(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<IgnoredAny>(bytes).is_ok() && std::str::from_utf8(bytes).is_ok()
-}
-
-/// Why the text is not exactly one JSON value, if it is not.
-fn damage(text: &str) -> Option<LineDamage> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
-    match (values.next(), values.next()) {
-        (Some(Ok(_)), None) => None,
-        (Some(Ok(_)), Some(Ok(_))) => Some(LineDamage::Welded),
-        _ if text.contains('\0') => Some(LineDamage::Nul),
-        (Some(Ok(_)), Some(Err(error))) if error.is_eof() => Some(LineDamage::Welded),
-        (Some(Err(error)), _) if error.is_eof() => Some(LineDamage::Torn),
-        _ => Some(LineDamage::NotJson),
+/// Why the text is not exactly one JSON value, of which the first one was read.
+fn damage(text: &str, read: Result<(), NotJson>, mut scanner: Scanner<'_>) -> LineDamage {
+    match (read, text.contains('\0')) {
+        (Err(error), false) if error.is_eof() => LineDamage::Torn,
+        (Ok(()), has_nul) => match scanner.skip() {
+            Ok(_) => LineDamage::Welded,
+            Err(_) if has_nul => LineDamage::Nul,
+            Err(error) if error.is_eof() => LineDamage::Welded,
+            Err(_) => LineDamage::NotJson,
+        },
+        (_, true) => LineDamage::Nul,
+        (_, false) => LineDamage::NotJson,
     }
 }
 
-/// The fields of a JSON object. serde would take them from an array as well, one after the other:
-/// what resembles a record that way is none.
-fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
-    let is_object = json.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{');
-    is_object.then(|| serde_json::from_str(json).ok())?
-}
-
 /// The few fields of a line that are of interest, whatever their values are.
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Object<'a> {
-    #[serde(borrow)]
-    record: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    type_: Option<&'a RawValue>,
-    #[serde(borrow)]
-    timestamp: Option<&'a RawValue>,
-    #[serde(borrow)]
-    started_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    ended_at: Option<&'a RawValue>,
-    #[serde(borrow)]
-    recorded_at: Option<&'a RawValue>,
-    #[serde(borrow, rename = "startTime")]
-    start_time: Option<&'a RawValue>,
-    #[serde(borrow)]
-    termination: Option<&'a RawValue>,
-    #[serde(borrow)]
-    payload: Option<&'a RawValue>,
-    #[serde(borrow)]
-    is_error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    session_id: Option<&'a RawValue>,
+    record: Option<&'a str>,
+    type_: Option<&'a str>,
+    /// By the names in [`TIMES`].
+    times: [Option<&'a str>; TIMES.len()],
+    termination: Option<&'a str>,
+    payload: Option<&'a str>,
+    is_error: Option<&'a str>,
+    session_id: Option<&'a str>,
+    data: Option<&'a str>,
+    /// Of a message of Goose: when it was created.
+    created: Option<&'a str>,
+    /// Of a change of a chat of VS Code: what it does, and the new value.
+    change: Option<&'a str>,
+    value: Option<&'a str>,
 }
 
-/// What the items in the envelopes of Codex call themselves.
-#[derive(Deserialize)]
-struct Payload<'a> {
-    #[serde(borrow, rename = "type")]
-    type_: Option<&'a RawValue>,
-}
+/// The fields that give a line its time, the best first.
+const TIMES: [&str; 5] = ["timestamp", "started_at", "ended_at", "recorded_at", "startTime"];
 
-impl Object<'_> {
+impl<'a> Object<'a> {
+    /// Takes a member if it is of interest.
+    fn take(&mut self, key: Option<&str>, value: &'a str) {
+        let place = match key {
+            Some("record") => &mut self.record,
+            Some("type") => &mut self.type_,
+            Some("termination") => &mut self.termination,
+            Some("payload") => &mut self.payload,
+            Some("is_error") => &mut self.is_error,
+            Some("session_id") => &mut self.session_id,
+            Some("data") => &mut self.data,
+            Some("created") => &mut self.created,
+            Some("kind") => &mut self.change,
+            Some("v") => &mut self.value,
+            Some(key) => {
+                let place = TIMES.iter().position(|name| *name == key);
+                let Some(place) = place.and_then(|place| self.times.get_mut(place)) else { return };
+                place
+            }
+            None => return,
+        };
+        *place = Some(value);
+    }
+
     fn line(&self) -> Line {
-        let (record, type_) = (string(self.record), string(self.type_));
-        let times =
-            [self.timestamp, self.started_at, self.ended_at, self.recorded_at, self.start_time];
-        let inner = self.payload.and_then(|payload| object::<Payload<'_>>(payload.get()));
-        let inner = inner.and_then(|payload| string(payload.type_));
+        let [record, type_] = [self.record, self.type_].map(|value| string(value?));
+        // What the items in the envelopes of Codex call themselves.
+        let inner = self.payload.and_then(|payload| member(payload, "type"));
         let end = match (record.as_deref(), type_.as_deref()) {
             (Some("ended"), _) => Some(end(self.termination)),
             (None, Some("result")) => self.result(),
+            (None, Some("turn.completed")) => Some(End::Completed),
+            (None, Some("turn.failed")) => Some(End::Failed),
+            (None, Some("session.shutdown")) => {
+                let shutdown = self.data.and_then(|data| member(data, "shutdownType"));
+                shutdown.map(|kind| copilot::end(&kind))
+            }
             _ => None,
         };
+        let at = self.times.into_iter().find_map(|time| string(time?)?.parse().ok());
         Line {
-            at: times.into_iter().find_map(|time| string(time)?.parse().ok()),
+            at: at.or_else(|| self.unix_time()),
             end,
+            goes_on: matches!(type_.as_deref(), Some("turn.started" | "session.resume")),
             kind: [record, inner, type_].into_iter().flatten().find_map(|word| kind(&word)),
             ..Line::default()
         }
     }
 
+    /// A time that is a number: of a message of Goose in seconds, of a chat of VS Code in
+    /// milliseconds.
+    fn unix_time(&self) -> Option<Timestamp> {
+        let seconds = self.created.and_then(|created| created.parse::<i64>().ok());
+        let millis = || {
+            let chat = self.value.filter(|_| self.change == Some("0"))?;
+            raw_member(chat, "creationDate")?.parse::<i64>().ok()
+        };
+        let millis = seconds.and_then(|seconds| seconds.checked_mul(1000)).or_else(millis)?;
+        (millis >= 0).then(|| millis.checked_mul(1_000_000))?.map(Timestamp)
+    }
+
     /// How a run of `claude --output-format stream-json` ended, by its last line.
     fn result(&self) -> Option<End> {
-        string(self.session_id)?;
-        match self.is_error?.get() {
+        string(self.session_id?)?;
+        match self.is_error? {
             "false" => Some(End::Completed),
             "true" => Some(End::Failed),
             _ => None,
@@ -217,13 +236,22 @@ impl Object<'_> {
     }
 }
 
-/// The value as a string, if it is one.
-fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
-    let json = value?.get();
-    if !json.starts_with('"') {
-        return None;
-    }
-    serde_json::from_str::<String>(json).ok().map(Cow::Owned)
+/// The string that an object has for a key.
+fn member<'a>(object: &'a str, key: &str) -> Option<Cow<'a, str>> {
+    string(raw_member(object, key)?)
+}
+
+/// The text of the value that an object has for a key.
+fn raw_member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
+    let mut found = None;
+    Scanner::new(object)
+        .each(|name, value| {
+            if name.as_deref() == Some(key) {
+                found = Some(value);
+            }
+        })
+        .ok()?;
+    found
 }
 
 /// A word that can be the kind of a record: short, plain, and none of the kinds that this import
@@ -235,20 +263,11 @@ pub fn kind(word: &str) -> Option<String> {
         .then(|| word.to_owned())
 }
 
-#[derive(Deserialize)]
-struct Termination {
-    kind: Option<String>,
-    status: Option<String>,
-}
-
 /// How the run ended, by what its termination says. A termination of an unknown form is an end all
 /// the same.
-fn end(termination: Option<&RawValue>) -> End {
-    let parsed = termination.and_then(|json| object::<Termination>(json.get()));
-    let Some(termination) = parsed else {
-        return End::Completed;
-    };
-    match (termination.kind.as_deref(), termination.status.as_deref()) {
+fn end(termination: Option<&str>) -> End {
+    let [kind, status] = ["kind", "status"].map(|key| member(termination?, key));
+    match (kind.as_deref(), status.as_deref()) {
         (Some("incomplete"), _) => End::Interrupted,
         (Some("cancelled"), _) => End::Cancelled,
         (_, Some("failure" | "give_up" | "timeout")) => End::Failed,
@@ -273,6 +292,27 @@ mod tests {
         assert_eq!(damage_of(deep.as_bytes()), None);
         assert_eq!(damage_of(br#"{"timestamp":1,"timestamp":"x","type":["a"]}"#), None);
         assert_eq!(damage_of(br#""\ud800""#), None);
+        assert_eq!(damage_of(br#"{"a":NaN,"b":[Infinity,-Infinity]}"#), None);
+        assert_eq!(damage_of("\u{feff}{}".as_bytes()), None);
+    }
+
+    #[test]
+    fn lines_beyond_the_standard_have_kinds_and_times() {
+        let time = r#""timestamp":"1970-01-01T00:00:01Z""#;
+        let deep = "[".repeat(10_000) + &"]".repeat(10_000);
+        for line in [
+            format!(r#"{{"type":"x",{time},"score":NaN}}"#),
+            format!(r#"{{"type":"w","type":"x",{time},{time}}}"#),
+            format!(r#"{{"deep":{deep},"type":"x",{time}}}"#),
+            format!(r#"{{"cut":"\ud83d","type":"x",{time}}}"#),
+            format!("\u{feff}{{{time},\"type\":\"x\"}}"),
+        ] {
+            let line = Line::new(line.as_bytes());
+            assert_eq!(
+                (line.kind.as_deref(), line.at),
+                (Some("x"), Some(Timestamp(1_000_000_000)))
+            );
+        }
     }
 
     #[test]
@@ -285,7 +325,8 @@ mod tests {
         assert_eq!(damage_of(b"{\"a\":\"\xff\"}"), Some(LineDamage::NotUtf8));
         assert_eq!(damage_of(b"hello"), Some(LineDamage::NotJson));
         assert_eq!(damage_of(b"{\"a\":1},"), Some(LineDamage::NotJson));
-        assert_eq!(damage_of("\u{feff}{}".as_bytes()), Some(LineDamage::NotJson));
+        assert_eq!(damage_of("{}\u{feff}".as_bytes()), Some(LineDamage::NotJson));
+        assert_eq!(damage_of(b"[NaN"), Some(LineDamage::Torn));
     }
 
     #[test]
@@ -347,6 +388,34 @@ mod tests {
         assert_eq!(end_of(&result("true")), Some(End::Failed));
         assert_eq!(end_of(&result("1")), None);
         assert_eq!(end_of(r#"{"type":"result","is_error":false}"#), None);
+    }
+
+    #[test]
+    fn the_last_turn_of_codex_exec_and_the_shutdown_of_copilot_say_how_a_run_ended() {
+        let line = |line: &str| Line::new(line.as_bytes());
+        let shutdown = |kind: &str| {
+            format!(r#"{{"type":"session.shutdown","data":{{"shutdownType":"{kind}"}}}}"#)
+        };
+        for (text, end) in [
+            (r#"{"type":"turn.completed","usage":{}}"#, End::Completed),
+            (r#"{"type":"turn.failed","error":{"message":"m"}}"#, End::Failed),
+            (&shutdown("routine"), End::Completed),
+            (&shutdown("error"), End::Failed),
+        ] {
+            assert_eq!(line(text).end, Some(end), "{text}");
+        }
+        assert!(line(r#"{"type":"turn.started"}"#).goes_on);
+        assert!(line(r#"{"type":"session.resume","data":{}}"#).goes_on);
+    }
+
+    #[test]
+    fn times_that_are_numbers_are_those_of_goose_and_of_vs_code() {
+        let at = |line: &str| Line::new(line.as_bytes()).at;
+        assert_eq!(at(r#"{"role":"user","created":2}"#), Some(Timestamp(2_000_000_000)));
+        let chat = r#"{"kind":0,"v":{"creationDate":2000,"requests":[]}}"#;
+        assert_eq!(at(chat), Some(Timestamp(2_000_000_000)));
+        assert_eq!(at(r#"{"kind":1,"v":{"creationDate":2000}}"#), None);
+        assert_eq!(at(r#"{"created":9e99}"#), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | the file begins with | and | it is |
 //! |---|---|---|
 //! | a zip header | has the members of an Inspect log | `inspect-eval` |
+//! | the header of a known format | is not read, as of a database | not recognised, with its name |
 //! | `{` or `[` | its first line is one JSON value (*) | JSON Lines |
 //! | `{` or `[` | all of it is one JSON value, or several over several lines | a JSON document |
 //! | anything | its name ends in `.jsonl` or `.ndjson` | JSON Lines, some damaged |
@@ -10,15 +11,15 @@
 //! | anything else | | not recognised, with the reason |
 //!
 //! (*) and, if the name is that of a document, another line follows; and it is not one array of
-//! objects without another line.
+//! objects without another line. Lines of OTLP are a document.
 //!
 //! Which JSON Lines they are is told by the first lines, which document by its members.
 
 use std::io::{self, Read, Seek};
 
 use super::documents::series;
-use super::documents::split::Shallow;
-use super::{Format, archive, documents, lines};
+use super::json::Scanner;
+use super::{Format, archive, documents, foreign, lines};
 
 /// How much of a file is looked at to see whether it has lines, and which.
 const HEAD: u64 = 256 << 10;
@@ -57,12 +58,15 @@ pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<
     if head.starts_with(b"PK\x03\x04") && !is_of_lines(&name) {
         return archive(file, len);
     }
+    if let Some(why) = foreign::named(&head, &name) {
+        return Ok(Known::Unknown(why));
+    }
     let begins = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
     if matches!(begins.trim_ascii_start().first(), Some(b'{' | b'[')) {
         // A line of such a file may be longer than the look.
         let is_long_line = is_of_lines(&name) && !head.contains(&b'\n');
         let has_lines = is_long_line || has_lines(begins, is_whole, is_of_document(&name));
-        if has_lines {
+        if has_lines && !is_of_traces(begins) {
             let is_one_line = !begins.trim_ascii().contains(&b'\n');
             if is_one_line && begins.trim_ascii_start().starts_with(b"[") {
                 if let Ok(Known::Document(format, text)) = document(file, len, &name)?
@@ -117,9 +121,18 @@ fn has_lines(head: &[u8], is_whole: bool, is_of_document: bool) -> bool {
     let mut lines = head.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let (first, second) = (lines.next().unwrap_or_default(), lines.next());
     let is_ended = is_whole || head.len() > first.len();
-    let is_value = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+    let is_value = |line: &[u8]| {
+        let mut scanner = Scanner::new(std::str::from_utf8(line).unwrap_or_default());
+        scanner.skip().is_ok() && scanner.is_at_end()
+    };
     let begins = |line: &[u8]| matches!(line.trim_ascii_start().first(), Some(b'{' | b'['));
     is_ended && is_value(first) && (!is_of_document || second.is_some_and(begins))
+}
+
+/// Whether the first line begins as a request of OTLP, whose spans are the records.
+fn is_of_traces(head: &[u8]) -> bool {
+    let begins = head.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    begins.is_some_and(|begins| begins.starts_with(b"\"resourceSpans\""))
 }
 
 /// The first lines.
@@ -151,19 +164,15 @@ fn document(file: &mut impl Read, len: u64, name: &str) -> io::Result<Result<Kno
     let Ok(text) = String::from_utf8(bytes) else {
         return Ok(Err("not JSON: it is not UTF-8".to_owned()));
     };
-    let read = Shallow::new(json(&text)).map(|document| {
+    let read = documents::read(json(&text)).map(|document| {
         series::array_format(&document).unwrap_or_else(|| documents::format(&document, name))
     });
     Ok(match read {
         Ok(format) => Ok(Known::Document(format, text)),
-        Err(error) => {
-            if let Some(format) = series::format(&text) {
-                return Ok(Ok(Known::Document(format, text)));
-            }
-            let (line, column) = (error.line(), error.column());
-            let what = if error.is_eof() { "it ends early" } else { "it is not valid" };
-            Err(format!("not JSON: {what} in line {line}, column {column}"))
-        }
+        Err(error) => match series::format(&text) {
+            Some(format) => Ok(Known::Document(format, text)),
+            None => Err(error.to_string()),
+        },
     })
 }
 
@@ -252,11 +261,22 @@ mod tests {
 
     #[test]
     fn what_is_neither_is_named() {
-        assert!(of("x.png", b"\x89PNG\r\n\x1a\n\0\0").starts_with("neither JSON"));
+        assert!(of("x.bin", b"\x89\r\n\x1a\n\0\0").starts_with("neither JSON"));
+        assert_eq!(of("x.png", b"\x89PNG\r\n\x1a\n\0\0"), "a picture (PNG)");
         assert_eq!(of("x.zip", b"PK\x03\x04"), of("x.eval", b"PK\x03\x04"));
         assert!(of("x.zip", b"PK\x03\x04").starts_with("a zip archive that cannot be read"));
         assert_eq!(of("x.log", "a letter: \u{e9}\n".as_bytes()), "Text");
         assert!(of("x.log", b"half a letter: \xc3").starts_with("neither"));
+        assert!(of("opencode.db", b"SQLite format 3\0\x10\0").starts_with("a SQLite database"));
+    }
+
+    #[test]
+    fn lines_of_traces_are_one_document() {
+        let line = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"spanId":"1"}]}]}]}"#;
+        for name in ["x.jsonl", "x.json", "x"] {
+            assert_eq!(of(name, format!("{line}\n{line}\n").as_bytes()), "Otlp", "{name}");
+            assert_eq!(of(name, line.as_bytes()), "Otlp", "{name}");
+        }
     }
 
     #[test]

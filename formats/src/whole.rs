@@ -55,7 +55,11 @@ impl Whole {
     /// The file that a run of so many records was imported from; of a run that was not imported its
     /// payloads, a newline behind each.
     pub fn new(origin: Option<&Origin>, records: u64) -> Self {
-        let layout = origin.map_or(Layout::Lines, |origin| origin.layout);
+        let layout = match origin.map(|origin| origin.layout) {
+            // The text of several files is a document.
+            Some(Layout::Files) => Layout::Document,
+            layout => layout.unwrap_or_default(),
+        };
         let encoding = origin.map_or_else(Encoding::default, |origin| origin.encoding);
         let join = origin.map_or_else(String::new, |origin| origin.join.clone());
         // Only a document that has more records than it was imported with may have gone on.

@@ -20,10 +20,13 @@ pub mod records;
 pub mod runs;
 mod table;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use runlog::{Error, Reader, RunQuery, RunRef, RunSummary};
-use runlog_formats::count::{Before, Counting};
+use runlog_formats::Format;
+use runlog_formats::count::{Counted, Counting, Words};
 use runlog_formats::origin::Origin;
 
 pub use crate::error::ExportError;
@@ -84,15 +87,16 @@ fn one(
     let said =
         Said { metadata: readable(store.metadata(run))?, outcome: readable(store.outcome(run))? };
     let origin = Origin::of(said.metadata.as_ref());
+    let format = origin.as_ref().and_then(|origin| origin.format);
+    let is_copy = counting.is_copy(run, origin.as_ref());
+    let added = if is_copy { HashMap::new() } else { added(store, run, format, counting)? };
     let mut trace = store.trace(RunRef::from(run))?;
     runs.push(run, &said, origin.as_ref())?;
     exported.runs += 1;
-    let mut before = Before::default();
     while let Some(record) = trace.next_view() {
         match record {
             Ok(record) => {
-                let format = origin.as_ref().and_then(|origin| origin.format);
-                records.push(run, format, &record, counting, &mut before)?;
+                records.push(run, format, &record, added.get(&record.seq().0))?;
                 exported.records += 1;
                 exported.bytes += record.payload().len() as u64;
             }
@@ -103,6 +107,32 @@ fn one(
         }
     }
     Ok(())
+}
+
+/// What the records of a run add to what was used, by their numbers.
+fn added(
+    store: &Reader,
+    run: &RunSummary,
+    format: Option<Format>,
+    counting: &mut Counting,
+) -> Result<HashMap<u64, Counted>, ExportError> {
+    let (words, mut said) = (Words::default(), Vec::new());
+    let mut trace = store.trace(RunRef::from(run))?;
+    while let Some(record) = trace.next_view() {
+        match record {
+            Ok(record) => words.read(format.unwrap_or(Format::JsonLines), &record, &mut said),
+            Err(error) if error.is_corruption() => {}
+            Err(Error::Evicted { .. }) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut added: HashMap<u64, Counted> = HashMap::new();
+    counting.run(&said, &mut |counted| match added.entry(counted.seq) {
+        // Several models, in one row.
+        Entry::Occupied(mut row) => row.get_mut().sum = row.get().sum.plus(counted.sum),
+        Entry::Vacant(row) => drop(row.insert(counted)),
+    });
+    Ok(added)
 }
 
 /// Nothing, where it is damaged: the row says what is left.

@@ -27,9 +27,9 @@ use arrow_array::builder::{
 };
 use arrow_schema::{DataType, Field};
 use runlog::{RecordView, RunSummary};
-use runlog_formats::count::{Before, Counted, Counting};
+use runlog_formats::count::Counted;
 use runlog_formats::facts::Facts;
-use runlog_formats::{Format, PART, facts_in, value_of};
+use runlog_formats::{Format, facts_in, value_of};
 
 use crate::error::ExportError;
 use crate::table::{Table, UTC, Whole, time};
@@ -127,8 +127,7 @@ impl Records {
         run: &RunSummary,
         format: Option<Format>,
         record: &RecordView<'_>,
-        counting: &mut Counting,
-        before: &mut Before,
+        counted: Option<&Counted>,
     ) -> Result<(), ExportError> {
         self.agent.append_value(&run.agent);
         self.run.append_value(&run.run);
@@ -141,20 +140,10 @@ impl Records {
         self.payload.append_value(record.payload());
         self.text.append_option(str::from_utf8(record.payload()).ok());
         let value = value_of(record.kind(), record.content_type(), record.payload());
-        let (mut facts, mut counted) = (Facts::default(), None);
         let format = format.unwrap_or(Format::JsonLines);
-        match value {
-            Some(value) => {
-                facts = facts_in(format, &value);
-                counted = counting.facts(&run.agent, &value, &facts, record.timestamp(), before);
-            }
-            None if record.kind() == Some(PART) => {
-                counted = counting.record(&run.agent, format, record, before);
-            }
-            None => {}
-        }
-        self.facts(facts, counted.as_ref());
-        self.counted(counted.as_ref());
+        let facts = value.map_or_else(Facts::default, |value| facts_in(format, &value));
+        self.facts(facts, counted);
+        self.counted(counted);
         self.rows += 1;
         self.bytes += record.payload().len();
         if self.rows >= ROWS || self.bytes >= BYTES { self.write() } else { Ok(()) }
@@ -175,8 +164,8 @@ impl Records {
 
     fn counted(&mut self, counted: Option<&Counted>) {
         self.message_time.append_option(counted.map(|counted| counted.time.0));
-        self.messages.append_value(counted.map_or(0, |counted| counted.messages));
-        let added = counted.map(|counted| counted.added).unwrap_or_default();
+        self.messages.append_value(counted.map_or(0, |counted| counted.sum.messages));
+        let added = counted.map(|counted| counted.sum.amount).unwrap_or_default();
         let tokens = [
             added.input_tokens,
             added.output_tokens,

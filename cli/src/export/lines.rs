@@ -33,6 +33,11 @@ impl Form {
         }
     }
 
+    /// Whether it is several files.
+    pub(crate) fn is_of_files(&self) -> bool {
+        self.origin().is_some_and(|origin| origin.layout == Layout::Files)
+    }
+
     /// As the user knows it.
     pub(crate) fn name(&self) -> String {
         if matches!(self, Self::Trace(_)) {
@@ -51,7 +56,7 @@ impl Form {
                 // No line of a file has a newline in it.
                 record.kind() == Some(ENVELOPE) || memchr(b'\n', payload).is_some()
             }
-            Some(Layout::Document | Layout::Archive) => false,
+            Some(Layout::Document | Layout::Archive | Layout::Files) => false,
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`tree`]: folders and files below the target, none of which is there half written.
 //! - [`lines`]: a run as lines, or as the file that it was imported from.
+//! - [`session_files`]: a run of several files.
 //! - [`otlp`]: a run as a trace of OpenTelemetry.
 //! - [`outcome`]: what was written of a run, or why nothing was.
 //! - [`report`]: what the user is told.
@@ -12,6 +13,7 @@ mod lines;
 mod otlp;
 mod outcome;
 mod report;
+mod session_files;
 mod tree;
 
 use std::collections::HashSet;
@@ -26,6 +28,7 @@ use serde_json::value::RawValue;
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
 use crate::find;
+use crate::formats::files::Splitter;
 use crate::formats::origin::Origin;
 use crate::message::complain;
 use crate::names::{names_of, stem};
@@ -35,6 +38,7 @@ use crate::store;
 use self::lines::Form;
 use self::outcome::{Why, Written, is_gone};
 use self::report::Reporter;
+use self::session_files::SessionFiles;
 use self::tree::Tree;
 
 /// How many bytes are written at once.
@@ -163,6 +167,9 @@ impl Files<'_> {
 
     /// Writes the file of a run, whole or not at all.
     fn write(&mut self, run: &RunSummary, names: &[String], form: &Form) -> Result<Written, Why> {
+        if form.is_of_files() {
+            return self.write_files(run, names, form);
+        }
         let mut file = self.tree.file(names)?;
         let mut out = BufWriter::with_capacity(BUFFER, file.as_write());
         let written = lines::write(self.log, run, form, &mut out)?;
@@ -170,6 +177,15 @@ impl Files<'_> {
         drop(out);
         file.publish()?;
         Ok(written)
+    }
+
+    /// Writes the files of a run below the folder of these names, each whole or not at all.
+    fn write_files(&self, run: &RunSummary, names: &[String], form: &Form) -> Result<Written, Why> {
+        // All records are read before the first file has its name.
+        lines::write(self.log, run, form, &mut io::sink())?;
+        let mut files = SessionFiles::new(&self.tree, names);
+        let written = lines::write(self.log, run, form, &mut Splitter::new(&mut files));
+        files.why.map_or(written, Err)
     }
 }
 
@@ -180,6 +196,7 @@ fn file_names(run: &RunSummary, form: &Form) -> Vec<String> {
         let ending = match form {
             Form::Trace(_) => ".otlp.jsonl",
             Form::Records => ".jsonl",
+            Form::Original(_) if form.is_of_files() => "",
             // A name with a dot and without an ending would lose what is behind the dot.
             Form::Original(origin) => ending(&origin.imported_from)
                 .filter(|ending| !ending.is_empty() || !name.contains('.'))

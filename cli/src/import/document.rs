@@ -14,7 +14,7 @@ use crate::formats::encoding::Encoding;
 use crate::formats::line::{End, LineDamage};
 use crate::formats::origin::Origin;
 use crate::formats::probe::{MAX_DOCUMENT, ends, json};
-use crate::formats::{Format, Layout, PART};
+use crate::formats::{Format, Layout, MEMBER, PART};
 use crate::output::size;
 use crate::store::MAX_RECORD;
 
@@ -34,9 +34,6 @@ const MAX_JOIN: usize = 64;
 
 /// The most bytes that are taken out of an archive. A small one may hold what is endless.
 const MAX_UNPACKED: u64 = 1 << 30;
-
-/// The kind of what an archive has besides steps.
-const MEMBER: &str = "member";
 
 /// A piece of a document that becomes a record.
 #[derive(Debug, PartialEq, Eq)]
@@ -395,10 +392,8 @@ fn members(
             left = left.saturating_sub(text.len() as u64);
             if text.len() as u64 > max { Err(format!("more than {}", size(max))) } else { Ok(()) }
         });
-        let document = read.and_then(|()| {
-            let not_json = |error: serde_json::Error| format!("not JSON: {error}");
-            Shallow::new(json(&text)).map_err(not_json)
-        });
+        let document =
+            read.and_then(|()| Shallow::new(json(&text)).map_err(|error| error.to_string()));
         match document {
             Ok(document) => each(name, &text, &document),
             Err(why) => {

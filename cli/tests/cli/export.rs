@@ -731,7 +731,7 @@ fn every_format_gives_a_trace_and_makes_up_no_time() {
         ("a11", "chat gpt-x, execute_tool browse"),
         ("a12", "chat gpt-x, execute_tool bash"),
         ("a17", ""),
-        ("native", "execute_tool sh"),
+        ("native", "chat, execute_tool sh"),
     ] {
         assert_eq!(of(agent), wanted, "{agent}");
     }

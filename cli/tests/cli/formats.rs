@@ -477,7 +477,7 @@ fn the_metadata_say_from_which_file_in_which_format_with_which_digest() {
 #[test]
 fn files_that_are_not_recognised_are_named_and_counted() {
     let world = World::new();
-    world.write("a/core.bin", b"\x7fELF\0\0\0\0");
+    world.write("a/core.bin", b"\x7f\xff\0\0\0\0");
     world.write("a/torn.json", "{\"messages\": [");
     world.write("a/good.jsonl", "{}\n");
     world.write("a/.hidden.jsonl", "{}\n");

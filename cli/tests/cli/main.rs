@@ -13,6 +13,7 @@
 //! - [`schema`]: what is printed with `--json`, and the schemas of it.
 //! - [`screen`]: what a real terminal shows, of 80 and of 200 columns.
 //! - [`gc`], [`deletion`]: what goes, what stays, and what is told of it.
+//! - [`counted`], [`tokens`]: what the messages of runs used, each counted once.
 //! - [`damage`]: damaged stores.
 //! - [`salvage`]: what comes out of damaged stores.
 //! - [`demo`]: the demonstration.
@@ -29,6 +30,7 @@
 //! - [`run_identity`]: which run is a file's.
 
 mod adopt;
+mod counted;
 mod damage;
 mod deletion;
 mod demo;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Course;
 use super::split::Shallow;
-use crate::facts::{Facts, Usage, items, text, time};
+use crate::facts::{self, Facts, Usage, items, text, time};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let has = |key: &str| document.get(key).is_some();
@@ -26,7 +26,8 @@ pub fn facts(message: &Value) -> Facts {
         tools: items(message, "toolCalls").filter_map(|call| text(call, "name")).collect(),
         model: text(message, "model"),
         id: text(message, "id"),
-        message_id: None,
+        key: facts::key(message, "id"),
         usage: message.get("tokens").and_then(Usage::of),
+        ..Facts::default()
     }
 }

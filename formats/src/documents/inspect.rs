@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::split::{Place, Shallow};
+use super::split::{self, Place, Shallow};
 use super::{Course, messages};
-use crate::facts::{Facts, Usage, at, text, time};
+use crate::facts::{self, Facts, Total, Usage, at, text, time};
 use crate::line::End;
 
 const SAMPLES: Place = Place::Key("samples");
@@ -24,7 +24,7 @@ pub(super) const PLACES: [&[Place]; 6] = [
 ];
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
-    let is_object = |key: &str| document.get(key).is_some_and(|raw| raw.get().starts_with('{'));
+    let is_object = |key: &str| document.get(key).is_some_and(|value| value.starts_with('{'));
     is_object("eval") && document.text("status").is_some()
 }
 
@@ -51,13 +51,21 @@ pub(super) fn facts(step: &Value) -> Facts {
         return messages::facts(step);
     }
     let is_tool = step["event"] == "tool";
+    // The answer was taken from a cache, and nothing was used for it.
+    let is_cached = step["cache"] == "read";
     Facts {
         time: time(step, "timestamp"),
-        role: None,
         tools: text(step, "function").filter(|_| is_tool).into_iter().collect(),
         model: text(step, "model"),
         id: text(step, "uuid"),
-        message_id: None,
-        usage: at(step, "output.usage").and_then(Usage::of),
+        key: facts::key(step, "uuid"),
+        usage: at(step, "output.usage").filter(|_| !is_cached).and_then(Usage::of),
+        ..Facts::default()
     }
+}
+
+/// What `stats` say that the models used, in a part of a log or in the header of an archive.
+pub(super) fn totals(part: &str) -> Vec<Total> {
+    let stats = split::value_in(part, "stats");
+    stats.and_then(|stats| stats.get("model_usage").map(Total::of_models)).unwrap_or_default()
 }

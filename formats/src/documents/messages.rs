@@ -3,10 +3,10 @@
 
 use serde_json::{Number, Value};
 
-use super::split::{Place, Shallow};
-use super::{Course, WholeUsage};
+use super::Course;
+use super::split::{Place, Shallow, value_in};
 use crate::Format;
-use crate::facts::{Facts, Usage, at, items, text, time, unix_time};
+use crate::facts::{Facts, Total, Usage, at, items, number, text, time, unix_time};
 use crate::line::End;
 use crate::probe::ends;
 
@@ -51,55 +51,58 @@ pub(super) fn course(document: &Shallow<'_>) -> Course {
 
 /// SWE-agent and mini-swe-agent say what they used in `info.model_stats`: `total_cost`, where it is
 /// there, is of all runs of a batch.
-pub(super) fn whole(part: &[u8]) -> Option<WholeUsage> {
+pub(super) fn totals(part: &str) -> Option<Total> {
     let stats = value_in(part, "model_stats").filter(Value::is_object)?;
-    let number = |key: &str| stats.get(key).and_then(Value::as_u64);
+    let count = |key: &str| stats.get(key).and_then(Value::as_u64);
     let usage = Usage {
-        input_tokens: number("tokens_sent"),
-        output_tokens: number("tokens_received"),
-        cost: stats.get("instance_cost").and_then(Value::as_number).cloned(),
+        input_tokens: count("tokens_sent"),
+        output_tokens: count("tokens_received"),
+        cost: stats.get("instance_cost").and_then(number),
         ..Usage::default()
     };
     let is_none = |tokens: Option<u64>| tokens.is_none_or(|tokens| tokens == 0);
     let is_free = usage.cost.as_ref().and_then(Number::as_f64).is_none_or(|cost| cost == 0.0);
     let says_nothing = is_none(usage.input_tokens) && is_none(usage.output_tokens) && is_free;
-    let calls = number("api_calls").unwrap_or(u64::from(!says_nothing));
+    let calls = count("api_calls").unwrap_or_default();
     let model = value_in(part, "model_name").and_then(|name| name.as_str().map(str::to_owned));
-    (calls > 0 || !says_nothing).then_some(WholeUsage { calls, model, usage })
-}
-
-/// The value of a key in a part of a document, which by itself is not JSON.
-fn value_in(part: &[u8], key: &str) -> Option<Value> {
-    let quoted = format!("\"{key}\"");
-    let mut found = memchr::memmem::find_iter(part, quoted.as_bytes());
-    found.find_map(|at| {
-        // Within a string the quotes are escaped.
-        let is_key = part.get(..at)?.last() != Some(&b'\\');
-        let behind = part.get(at + quoted.len()..)?.trim_ascii_start().strip_prefix(b":")?;
-        let mut values = serde_json::Deserializer::from_slice(behind).into_iter();
-        values.next()?.ok().filter(|_| is_key)
-    })
+    (calls > 0 || !says_nothing).then_some(Total { of: None, model, calls, usage })
 }
 
 /// What a message says of itself.
-pub(super) fn facts(message: &Value) -> Facts {
+pub fn facts(message: &Value) -> Facts {
     let calls = items(message, "tool_calls");
     // The name of the function: of OpenAI, of Inspect.
     let called =
         calls.filter_map(|call| text(call, "function.name").or_else(|| text(call, "function")));
     let is_answer = message.get("role").is_some_and(|role| role == "tool");
     let answers = ["function", "name"].iter().find_map(|key| text(message, key));
+    let times = ["timestamp", "extra.timestamp", "created_at", "timing.start_time"];
     Facts {
-        time: time(message, "timestamp")
-            .or_else(|| unix_time(message, "timestamp"))
-            .or_else(|| unix_time(message, "extra.timestamp")),
-        role: text(message, "role"),
+        time: times
+            .iter()
+            .find_map(|path| time(message, path).or_else(|| unix_time(message, path))),
+        role: text(message, "role").or_else(|| speaker(message)),
         tools: called.chain(answers.filter(|_| is_answer)).collect(),
         model: text(message, "model").or_else(|| text(message, "extra.response.model")),
         id: text(message, "id"),
         message_id: text(message, "extra.response.id"),
-        usage: ["usage", "extra.response.usage"]
-            .iter()
-            .find_map(|path| Usage::of(at(message, path)?)),
+        usage: USAGE.iter().find_map(|path| Usage::of(at(message, path)?)),
+        ..Facts::default()
     }
 }
+
+/// The agent that speaks, as `AutoGen` names it.
+fn speaker(message: &Value) -> Option<String> {
+    message.get("models_usage").and_then(|_| text(message, "source"))
+}
+
+/// Where messages say what they used: of most programs, of mini-swe-agent, `AutoGen`, smolagents,
+/// and `LangChain`.
+const USAGE: [&str; 6] = [
+    "usage",
+    "extra.response.usage",
+    "models_usage",
+    "token_usage",
+    "usage_metadata",
+    "response_metadata.token_usage",
+];

@@ -3,17 +3,23 @@
 //! A document is read as it stands, without a copy: a step is a range of its bytes.
 
 mod atif;
+pub mod cline;
 pub mod gemini;
 mod inspect;
-mod messages;
+pub mod messages;
+mod opencode;
+pub mod openhands;
+mod otlp;
 pub mod series;
 pub mod split;
+pub(crate) mod vscode;
 
 use runlog::Timestamp;
 use serde_json::Value;
 
 use super::Format;
-use super::facts::{Facts, Usage};
+use super::facts::{Facts, Total};
+use super::json::NotJson;
 use super::line::End;
 
 use self::split::{Place, Shallow};
@@ -29,25 +35,29 @@ pub struct Course {
     pub ended: Option<Timestamp>,
 }
 
-/// What a document says that its run used as a whole.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WholeUsage {
-    /// How often a model was called.
-    pub calls: u64,
-    /// The model.
-    pub model: Option<String>,
-    /// What all calls used.
-    pub usage: Usage,
+/// Whether a document is of a format.
+type Known = (fn(&Shallow<'_>) -> bool, Format);
+
+/// Looks at a document, or at the lines of a file of traces as one.
+///
+/// # Errors
+/// If it is neither.
+pub fn read(text: &str) -> Result<Shallow<'_>, NotJson> {
+    Shallow::new(text).or_else(|error| otlp::lines(text).ok_or(error))
 }
 
 /// What the document is. `name` is that of its file, which decides where the content does not.
 pub fn format(document: &Shallow<'_>, name: &str) -> Format {
-    let formats = [atif::is, gemini::is, inspect::is];
-    let known = [Format::Atif, Format::Gemini, Format::Inspect];
-    if let Some((_, format)) = formats.iter().zip(known).find(|(is, _)| is(document)) {
-        return format;
-    }
-    messages::format(document, name)
+    let known: [Known; 6] = [
+        (atif::is, Format::Atif),
+        (gemini::is, Format::Gemini),
+        (inspect::is, Format::Inspect),
+        (otlp::is, Format::Otlp),
+        (opencode::is, Format::OpenCode),
+        (vscode::is, Format::VsCode),
+    ];
+    let found = known.iter().find(|(is, _)| is(document)).map(|(_, format)| *format);
+    found.unwrap_or_else(|| messages::format(document, name))
 }
 
 /// Where the steps of documents of this format are.
@@ -56,6 +66,11 @@ pub fn places(format: Format) -> &'static [&'static [Place]] {
         Format::Atif => &[&[Place::Key("steps")]],
         Format::Gemini => &[&[Place::Key("messages")]],
         Format::Inspect | Format::InspectEval => &inspect::PLACES,
+        Format::Otlp => &otlp::PLACES,
+        Format::OpenCode => &[&[Place::Key("messages")]],
+        Format::VsCode => &[&[Place::Key("requests")]],
+        // Of several files, each is a step.
+        Format::OpenHands => &[],
         _ => messages::PLACES,
     }
 }
@@ -66,15 +81,21 @@ pub fn course(format: Format, document: &Shallow<'_>) -> Course {
         Format::Gemini => gemini::course(document),
         Format::Inspect | Format::InspectEval => inspect::course(document),
         Format::SweAgent | Format::MiniSweAgent => messages::course(document),
+        Format::OpenCode => opencode::course(document),
+        Format::VsCode => vscode::course(document),
+        Format::Otlp => otlp::course(document),
         _ => Course::default(),
     }
 }
 
-/// What a part of a document that is no step says that the run used as a whole.
-pub fn whole(format: Format, part: &[u8]) -> Option<WholeUsage> {
+/// What a part of a document that is no step says that the run used.
+pub fn totals(format: Format, part: &str) -> Vec<Total> {
     match format {
-        Format::SweAgent | Format::MiniSweAgent => messages::whole(part),
-        _ => None,
+        Format::SweAgent | Format::MiniSweAgent => messages::totals(part).into_iter().collect(),
+        Format::Atif => atif::totals(part),
+        Format::Inspect | Format::InspectEval => inspect::totals(part),
+        Format::OpenHands => openhands::totals(part),
+        _ => Vec::new(),
     }
 }
 
@@ -84,8 +105,23 @@ pub fn facts(format: Format, step: &Value) -> Facts {
         Format::Atif => atif::facts(step),
         Format::Gemini => gemini::facts(step),
         Format::Inspect | Format::InspectEval => inspect::facts(step),
+        Format::Otlp => otlp::facts(step),
+        Format::OpenCode => opencode::facts(step),
+        Format::OpenHands => openhands::facts(step),
+        Format::VsCode => vscode::facts(step),
+        Format::Cline => cline::facts(step),
         _ => messages::facts(step),
     }
+}
+
+/// The name that a step says its session has.
+pub(crate) fn name(step: &Value) -> Option<&str> {
+    opencode::name(step)
+}
+
+/// What a user asks in a step that does not say who speaks.
+pub(crate) fn asked(step: &Value) -> Option<String> {
+    vscode::asked(step).or_else(|| opencode::asked(step)).or_else(|| otlp::asked(step))
 }
 
 /// What a step calls itself; `None` where it has no word for it, and is called by its array.
@@ -94,6 +130,10 @@ pub fn kind(format: Format, step: &Value) -> Option<&str> {
         Format::Inspect | Format::InspectEval => "event",
         Format::Atif => "source",
         Format::Gemini | Format::Json => "type",
+        Format::Otlp => return otlp::kind(step),
+        Format::OpenCode => return opencode::kind(step),
+        Format::Cline => return cline::kind(step),
+        Format::OpenHands => return openhands::kind(step),
         _ => return None,
     };
     step.get(key)?.as_str()

@@ -1,15 +1,13 @@
 //! Lines of a format that are not written as lines: JSON values one after the other over several
 //! lines, as `jq` prints them, and all of them in one array.
 
-use serde_json::Value;
-use serde_json::value::RawValue;
+use runlog::Timestamp;
 
 use super::split::{Shallow, Step, range, steps};
-use super::{Course, course, facts, kind, places};
+use super::{Course, course, facts, kind, places, read};
+use crate::json::{NotJson, Scanner, value, without_mark};
 use crate::line::{self, Line};
-use crate::probe::json;
 use crate::{Format, Layout, lines};
-use runlog::Timestamp;
 
 /// The name of the steps of a series.
 const VALUE: &str = "value";
@@ -32,12 +30,12 @@ pub struct Parsed {
 ///
 /// # Errors
 /// If it is not JSON, nor values one after the other.
-pub fn parse(format: Format, text: &str) -> serde_json::Result<Parsed> {
-    let document = match Shallow::new(json(text)) {
+pub fn parse(format: Format, text: &str) -> Result<Parsed, NotJson> {
+    let document = match read(without_mark(text)) {
         Ok(document) => document,
         Err(error) => {
             let (values, torn_at) = values(text).ok_or(error)?;
-            let step = |value: &&RawValue| Step { range: range(text, value), array: VALUE };
+            let step = |value: &&str| Step { range: range(text, value), array: VALUE };
             let steps: Vec<Step> = values.iter().map(step).collect();
             let course = course_of_lines(text, &steps);
             return Ok(Parsed { steps, course, torn_at });
@@ -46,7 +44,7 @@ pub fn parse(format: Format, text: &str) -> serde_json::Result<Parsed> {
     let steps = steps(text, &document, places(format));
     let course = match format.layout() {
         Layout::Lines => course_of_lines(text, &steps),
-        Layout::Document | Layout::Archive => course(format, &document),
+        Layout::Document | Layout::Archive | Layout::Files => course(format, &document),
     };
     Ok(Parsed { steps, course, torn_at: None })
 }
@@ -57,7 +55,7 @@ pub fn step(format: Format, json: &str) -> (Option<String>, Option<Timestamp>) {
         let line = Line::new(json.as_bytes());
         return (line.kind, line.at);
     }
-    let step = serde_json::from_str::<Value>(json).unwrap_or_default();
+    let step = value(json.as_bytes()).unwrap_or_default();
     (kind(format, &step).and_then(line::kind), facts(format, &step).time)
 }
 
@@ -69,24 +67,25 @@ fn course_of_lines(text: &str, steps: &[Step]) -> Course {
 
 /// The values of a text that has several, the first of them over more than one line, and where the
 /// last one begins if it is torn.
-fn values(text: &str) -> Option<(Vec<&RawValue>, Option<usize>)> {
+fn values(text: &str) -> Option<(Vec<&str>, Option<usize>)> {
     let first = text.trim_start().lines().next()?;
-    let is_torn = |error: serde_json::Error| error.is_eof();
-    if !serde_json::from_str::<&RawValue>(first).is_err_and(is_torn) {
+    if !Scanner::new(first).skip().is_err_and(|error| error.is_eof()) {
         return None;
     }
-    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    let (mut values, mut end) = (Vec::new(), 0);
-    while let Some(value) = stream.next() {
-        match value {
-            Ok(value) => values.push(value),
+    let (mut scanner, mut values) = (Scanner::new(text), Vec::new());
+    let mut end = 0;
+    while !scanner.is_at_end() {
+        match scanner.skip() {
+            Ok(value) => {
+                values.push(value);
+                end = range(text, value).end;
+            }
             Err(error) if error.is_eof() && !values.is_empty() => {
                 let rest = text.get(end..)?;
                 return Some((values, Some(end + rest.len() - rest.trim_start().len())));
             }
             Err(_) => return None,
         }
-        end = stream.byte_offset();
     }
     (values.len() > 1).then_some((values, None))
 }
@@ -105,14 +104,11 @@ pub(crate) fn array_format(document: &Shallow<'_>) -> Option<Format> {
 /// Whether a text is one array of objects.
 pub(crate) fn is_array_of_objects(text: &str) -> bool {
     let Ok(Shallow::Array(values)) = Shallow::new(text) else { return false };
-    !values.is_empty() && values.iter().all(|value| value.get().starts_with('{'))
+    !values.is_empty() && values.iter().all(|value| value.starts_with('{'))
 }
 
-fn format_of(values: &[&RawValue]) -> Format {
-    let line = |value: &&RawValue| {
-        let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
-        value.to_string()
-    };
+fn format_of(values: &[&str]) -> Format {
+    let line = |text: &&str| value(text.as_bytes()).unwrap_or_default().to_string();
     let lines: Vec<String> = values.iter().take(LOOK).map(line).collect();
     lines::format(lines.join("\n").as_bytes())
 }

@@ -1,13 +1,11 @@
 //! A JSON document looked at one level at a time, and the ranges of bytes that its steps are.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::ops::Range;
 
-use serde::Deserializer as _;
-use serde::de::{Deserialize, MapAccess, Visitor};
 use serde_json::Value;
-use serde_json::value::RawValue;
+
+use crate::json::{self, NotJson, Scanner};
 
 /// A part of the way to the arrays that hold steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,35 +19,33 @@ pub enum Place {
 /// A value whose members are known, and not what is in them.
 #[derive(Debug)]
 pub enum Shallow<'a> {
-    /// The keys of an object, without escapes, and their values.
-    Object(Vec<(Cow<'a, str>, &'a RawValue)>),
-    /// The elements of an array.
-    Array(Vec<&'a RawValue>),
+    /// The keys of an object, without escapes, and the texts of their values.
+    Object(Vec<(Cow<'a, str>, &'a str)>),
+    /// The texts of the elements of an array.
+    Array(Vec<&'a str>),
     /// Any other value.
     Other,
 }
 
 impl<'a> Shallow<'a> {
     /// Looks at a text that is one JSON value.
-    pub fn new(text: &'a str) -> serde_json::Result<Self> {
-        let raw: &'a RawValue = serde_json::from_str(text)?;
-        Self::of(raw)
-    }
-
-    fn of(raw: &'a RawValue) -> serde_json::Result<Self> {
-        let text = raw.get();
-        Ok(match text.as_bytes().first() {
-            Some(b'{') => {
-                let mut deserializer = serde_json::Deserializer::from_str(text);
-                Self::Object(deserializer.deserialize_map(Members)?)
-            }
-            Some(b'[') => Self::Array(serde_json::from_str(text)?),
+    pub fn new(text: &'a str) -> Result<Self, NotJson> {
+        let mut scanner = Scanner::new(text);
+        let (mut members, mut elements) = (Vec::new(), Vec::new());
+        scanner.each(|key, value| match key {
+            Some(key) => members.push((key, value)),
+            None => elements.push(value),
+        })?;
+        scanner.end()?;
+        Ok(match json::without_mark(text).trim_ascii_start().as_bytes().first() {
+            Some(b'{') => Self::Object(members),
+            Some(b'[') => Self::Array(elements),
             _ => Self::Other,
         })
     }
 
     /// The first value of a key.
-    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
+    pub fn get(&self, key: &str) -> Option<&'a str> {
         let Self::Object(members) = self else {
             return None;
         };
@@ -58,12 +54,12 @@ impl<'a> Shallow<'a> {
 
     /// The value of a key, whole.
     pub fn value(&self, key: &str) -> Option<Value> {
-        serde_json::from_str(self.get(key)?.get()).ok()
+        json::value(self.get(key)?.as_bytes())
     }
 
     /// The string of a key.
     pub fn text(&self, key: &str) -> Option<String> {
-        self.value(key)?.as_str().map(str::to_owned)
+        json::string(self.get(key)?).map(Cow::into_owned)
     }
 
     /// The first element of the array of a key, or of the array that this is.
@@ -71,7 +67,7 @@ impl<'a> Shallow<'a> {
         let inner;
         let array = match key {
             Some(key) => {
-                inner = Self::of(self.get(key)?).ok()?;
+                inner = Self::new(self.get(key)?).ok()?;
                 &inner
             }
             None => self,
@@ -79,47 +75,7 @@ impl<'a> Shallow<'a> {
         let Self::Array(elements) = array else {
             return None;
         };
-        serde_json::from_str(elements.first()?.get()).ok()
-    }
-}
-
-struct Members;
-
-impl<'a> Visitor<'a> for Members {
-    type Value = Vec<(Cow<'a, str>, &'a RawValue)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
-        while let Some(Key(key)) = map.next_key()? {
-            members.push((key, map.next_value()?));
-        }
-        Ok(members)
-    }
-}
-
-/// A key, borrowed where it has no escapes.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
-            type Value = Key<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Text)
+        json::value(elements.first()?.as_bytes())
     }
 }
 
@@ -149,16 +105,16 @@ fn walk(
     array: &'static str,
     steps: &mut Vec<Step>,
 ) {
-    let inner = |raw: &RawValue, rest: &[Place], array, steps: &mut Vec<Step>| {
+    let inner = |part: &str, rest: &[Place], array, steps: &mut Vec<Step>| {
         // What holds a part that was read can be read.
-        if let Ok(value) = Shallow::of(raw) {
+        if let Ok(value) = Shallow::new(part) {
             walk(text, &value, rest, array, steps);
         }
     };
     match (places, value) {
         ([], Shallow::Array(elements)) => {
             // Only objects are steps: an array of numbers is data.
-            let objects = elements.iter().filter(|element| element.get().starts_with('{'));
+            let objects = elements.iter().filter(|element| element.starts_with('{'));
             steps.extend(objects.map(|element| Step { range: range(text, element), array }));
         }
         ([Place::Key(key), rest @ ..], Shallow::Object(members)) => {
@@ -176,9 +132,21 @@ fn walk(
 }
 
 /// Where a part of a text is in it.
-pub(super) fn range(text: &str, part: &RawValue) -> Range<usize> {
-    let start = part.get().as_ptr().addr() - text.as_ptr().addr();
-    start..start + part.get().len()
+pub(super) fn range(text: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr().addr() - text.as_ptr().addr();
+    start..start + part.len()
+}
+
+/// The value of a key in a part of a document, which by itself is not JSON.
+pub fn value_in(part: &str, key: &str) -> Option<Value> {
+    let quoted = format!("\"{key}\"");
+    let mut found = part.match_indices(&quoted);
+    found.find_map(|(at, quoted)| {
+        // Within a string the quotes are escaped.
+        let is_key = !part.get(..at)?.ends_with('\\');
+        let behind = part.get(at + quoted.len()..)?.trim_ascii_start().strip_prefix(':')?;
+        json::first_value(behind).filter(|_| is_key)
+    })
 }
 
 #[cfg(test)]
@@ -202,6 +170,14 @@ mod tests {
         assert_eq!(at(&[&each]), [(r#"{"e":1}"#, "d")]);
         let order: Vec<_> = at(&[&[b, Place::Each], &[a]]).into_iter().map(|step| step.1).collect();
         assert_eq!(order, ["a", "a", "b", "a"]);
+    }
+
+    #[test]
+    fn what_python_writes_for_a_number_that_is_none_is_a_value() {
+        let text = r#"{"score": NaN, "a": [{"x": -Infinity}, {"y": 1}]}"#;
+        let document = Shallow::new(text).expect("JSON");
+        assert_eq!(document.value("score"), Some(Value::Null));
+        assert_eq!(steps(text, &document, &[&[Place::Key("a")]]).len(), 2);
     }
 
     #[test]

@@ -4,30 +4,49 @@
 mod car;
 mod claude;
 mod codex;
+mod codex_exec;
+pub(crate) mod copilot;
 mod gemini;
+mod goose;
 mod pi;
+mod vscode;
 
 use serde_json::Value;
 
 use super::Format;
-use super::facts::{Facts, time};
+use super::documents::messages;
+use super::facts::Facts;
+use super::json;
 
 /// A line of a shape that is known.
 type Known = (Format, Facts);
 
 /// The families, in the order in which they are asked.
-const FAMILIES: [fn(&Value) -> Option<Known>; 5] =
-    [car::line, codex::line, claude::line, gemini::line, pi::line];
+const FAMILIES: [fn(&Value) -> Option<Known>; 9] = [
+    car::line,
+    codex::line,
+    claude::line,
+    gemini::line,
+    pi::line,
+    codex_exec::line,
+    copilot::line,
+    goose::line,
+    vscode::line,
+];
 
 /// The format of a line, and what it says of itself.
 fn known(line: &Value) -> Option<Known> {
     FAMILIES.iter().find_map(|family| family(line))
 }
 
-/// What a line says of itself. Of a line of unknown shape that is its time.
+/// What a line says of itself. One of unknown shape is read as the message of a chat.
 pub fn facts(line: &Value) -> Facts {
-    let unknown = || Facts { time: time(line, "timestamp"), ..Facts::default() };
-    known(line).map_or_else(unknown, |(_, facts)| facts)
+    known(line).map_or_else(|| messages::facts(line), |(_, facts)| facts)
+}
+
+/// The name that a line says its session has.
+pub(crate) fn name(line: &Value) -> Option<&str> {
+    goose::name(line).or_else(|| vscode::name(line))
 }
 
 /// The format of a file that begins with these lines: that of the first one whose shape is known.
@@ -39,7 +58,7 @@ pub fn format(lines: &[u8]) -> Format {
     }
     let mut lines = lines.split(|byte| *byte == b'\n');
     let format = |line: &[u8]| {
-        let line: Value = serde_json::from_slice(line).ok()?;
+        let line = json::value(line)?;
         known(&line).map(|(format, _)| format)
     };
     match lines.by_ref().filter(|line| has_any(line, KEYS)).find_map(format) {
@@ -54,7 +73,15 @@ pub fn format(lines: &[u8]) -> Format {
 }
 
 /// Each line of a known shape has one of these. Other lines need not be read.
-const KEYS: [&str; 4] = ["\"type\"", "\"record", "\"instructions\"", "\"projectHash\""];
+const KEYS: [&str; 7] = [
+    "\"type\"",
+    "\"record",
+    "\"instructions\"",
+    "\"projectHash\"",
+    "\"working_dir\"",
+    "\"created\"",
+    "\"kind\"",
+];
 /// Each line that only `OpenClaw` writes has one of these.
 const CLAWS: [&str; 3] = ["\"leaf\"", "model-snapshot", "openclaw"];
 
@@ -94,9 +121,31 @@ mod tests {
             (Format::Pi, json!({"type": "session", "id": "s", "timestamp": at, "cwd": "/"})),
             (Format::Pi, json!({"type": "message", "message": {"role": "user", "content": []}})),
             (
+                Format::Codex,
+                json!({"timestamp": at, "type": "event_msg", "payload":
+                    {"type": "item_completed", "item": {"type": "UserMessage", "id": "i"}}}),
+            ),
+            (
                 Format::OpenClaw,
                 json!({"type": "custom", "customType": "model-snapshot", "data": {}}),
             ),
+            (Format::CodexExec, json!({"type": "thread.started", "thread_id": "t"})),
+            (
+                Format::CodexExec,
+                json!({"type": "item.completed", "item": {"id": "i", "type": "agent_message"}}),
+            ),
+            (
+                Format::Copilot,
+                json!({"type": "session.start", "data": {"sessionId": "s"}, "id": "e",
+                    "timestamp": at, "parentId": null}),
+            ),
+            (Format::Goose, json!({"working_dir": "/w", "description": "d", "message_count": 1})),
+            (
+                Format::Goose,
+                json!({"id": "m", "role": "user", "created": 1, "content": [{"type": "text"}]}),
+            ),
+            (Format::VsCodeLines, json!({"kind": 0, "v": {"sessionId": "s", "requests": []}})),
+            (Format::VsCodeLines, json!({"kind": 1, "k": ["customTitle"], "v": "t"})),
         ]
     }
 
@@ -122,7 +171,9 @@ mod tests {
             assert_eq!(of(&[&unknown, &line]), format);
         }
         assert_eq!(of(&[&unknown]), Format::JsonLines);
-        let (pi, claw) = (lines()[10].1.clone(), lines()[12].1.clone());
+        let of_format = |format| lines().into_iter().find(|(found, _)| *found == format);
+        let [pi, claw] =
+            [Format::Pi, Format::OpenClaw].map(|format| of_format(format).expect("one").1);
         assert_eq!(of(&[&pi]), Format::Pi);
         assert_eq!(of(&[&pi, &claw]), Format::OpenClaw);
         assert_eq!(format(b"torn {\"type"), Format::JsonLines);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::facts::{Facts, Usage, at, items, text, time};
+use crate::facts::{self, Facts, Usage, at, items, text, time};
 
 /// Lines that are no messages, with a field that tells them from those of others.
 const BESIDE: [(&str, &str); 10] = [
@@ -37,6 +37,8 @@ pub(super) fn line(line: &Value) -> Option<Known> {
         id: text(line, "id"),
         message_id: text(line, "message.responseId"),
         usage: at(line, "message.usage").and_then(Usage::of),
+        key: facts::key(line, "id"),
+        ..Facts::default()
     };
     Some((if is_openclaw(line, kind) { Format::OpenClaw } else { Format::Pi }, facts))
 }
