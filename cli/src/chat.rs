@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 
 use runlog::{Record, Timestamp};
+use runlog_formats::PART;
 use runlog_formats::facts::Facts;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSplitter, wrap};
@@ -37,6 +38,8 @@ impl Turn {
         let value = serde_json::from_slice(record.payload());
         // Text that is no JSON speaks for itself.
         let parts = match &value {
+            // What stands between the steps of a document.
+            _ if record.kind() == Some(PART) => Vec::new(),
             Ok(value) => parts(value),
             Err(_) => vec![Part::Text(String::from_utf8_lossy(record.payload()).into_owned())],
         };

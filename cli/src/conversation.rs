@@ -48,7 +48,9 @@ pub(crate) fn parts(record: &Value) -> Vec<Part> {
 /// Who speaks: `user`, `assistant` or `tool`, or what the record calls it.
 pub(crate) fn speaker(record: &Value, facts: &Facts, kind: Option<&str>, parts: &[Part]) -> String {
     let said = ["role", "message.role"].iter().find_map(|path| at(record, path)?.as_str());
-    let role = facts.role.as_deref().or(said).or(kind).unwrap_or("-");
+    // A step of SWE-agent is what the model says and does, and what comes of it.
+    let does = record["action"].is_string().then_some("assistant");
+    let role = facts.role.as_deref().or(said).or(does).or(kind).unwrap_or("-");
     let answers = !parts.is_empty() && parts.iter().all(|part| matches!(part, Part::Answer(_)));
     let is_tool = answers || role.starts_with("tool") || role.starts_with("function");
     match role {
@@ -125,12 +127,17 @@ fn object(value: &Value, depth: usize, parts: &mut Vec<Part>) {
     {
         return answer(value, &["content", "output", "result", "toolUseResult", "text"], parts);
     }
-    for field in ["reasoning_content", "thought", "reasoning"] {
+    for field in ["reasoning_content", "reasoning"] {
         parts.extend(value[field].as_str().map(|text| Part::Thought(text.to_owned())));
     }
+    // In front of an action it is what the model says, and a response repeats both.
+    let is_new = !(value["thought"].is_string() && value["action"].is_string());
+    let thought = value["thought"].as_str().map(str::to_owned);
+    parts.extend(thought.map(if is_new { Part::Thought } else { Part::Text }));
     // The first of them: others say the same again.
     let said = ["content", "parts", "text", "message", "response", "prompt", "display"];
-    if let Some(said) = said.iter().map(|field| &value[*field]).find(|said| is_said(said)) {
+    let mut said = said.iter().map(|field| &value[*field]);
+    if let Some(said) = said.find(|said| is_new && is_said(said)) {
         read(said, depth - 1, parts);
     }
     for calls in ["tool_calls", "toolCalls"] {
@@ -265,6 +272,10 @@ mod tests {
                 json!({"role": "model", "parts": [{"text": "Yes."},
                     {"functionCall": {"name": "ls", "args": {"path": "."}}}]}),
                 vec![text("Yes."), call("ls", ".")],
+            ),
+            (
+                json!({"thought": "Hm.", "action": "ls", "response": "Hm. ls", "observation": "a"}),
+                vec![text("Hm."), call("action", "ls"), answer("a")],
             ),
             (json!({"type": "summary", "leafUuid": "x", "n": 1}), vec![]),
             (json!([1, 2]), vec![]),

@@ -115,7 +115,8 @@ impl<W: Write> Output<W> {
 
     /// Writes a part of a line that looks like this on a terminal.
     pub(crate) fn styled(&mut self, style: Style, text: impl AsRef<[u8]>) -> io::Result<()> {
-        let look = self.screen.as_ref().map(|screen| screen.look(style)).unwrap_or_default();
+        let Some(screen) = &self.screen else { return self.text(text) };
+        let look = screen.look(style);
         write!(self.out, "{look}")?;
         self.text(text)?;
         write!(self.out, "{look:#}")

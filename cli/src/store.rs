@@ -61,8 +61,8 @@ pub(crate) fn open_existing(path: &Path) -> Result<RunLog, Failure> {
     Ok(Options::new().open_existing(path)?)
 }
 
-/// Opens a store for a command that writes into it. The name of a missing one may be mistyped: it is
-/// created only with `create`, or if a person at a terminal says so.
+/// Opens a store for a command that writes into it. The name of a missing one may be mistyped: it
+/// is created only with `create`, or if a person at a terminal says so.
 pub(crate) fn open_to_write(path: &Path, create: bool) -> Result<RunLog, Failure> {
     // Imports append many records with each call: a map of the end of the log only costs.
     let options = Options::new().tail_writer(TailWriter::Pwrite);
