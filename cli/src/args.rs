@@ -125,12 +125,18 @@ pub(crate) enum Command {
     /// ATIF, other JSON Lines and JSON documents, and text. Any other file is named, and makes the
     /// exit code 1.
     ///
-    /// `show RUN --raw` gives a file back byte for byte. A run has ended if its file says so, or
-    /// --end does; otherwise it stays in progress. A file that was imported before is there
-    /// already, one that grew is gone on with, and one that changed is refused.
+    /// Files that are known to be no runs, such as results of tools, indexes, locks and settings,
+    /// are counted in one line. Credentials are never read.
     ///
-    /// A file with a line of more than 64 MiB, a document of more than 256 MiB, or more than 64 MiB
-    /// of holes is not imported.
+    /// `show RUN --raw` gives a file back byte for byte, a compressed one unpacked. A run has ended
+    /// if its file says so, or --end does; otherwise it stays in progress. A file that was imported
+    /// before is there already, one that grew is gone on with, and one that changed is refused.
+    ///
+    /// A file with a line of more than 64 MiB, a document or unpacked file of more than 256 MiB, or
+    /// more than 64 MiB of holes is not imported.
+    ///
+    /// The exit code is 1 if a path leads nowhere, or a file, a line or a member of an archive
+    /// cannot be read. All else is imported.
     Import(ImportArgs),
     /// List runs, newest first, with what their users asked for.
     ///
