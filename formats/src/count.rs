@@ -69,7 +69,8 @@ impl Amount {
     }
 
     /// Adds each number. A cost stays unknown where both are.
-    fn plus(self, other: Self) -> Self {
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         let costs = self.cost.into_iter().chain(other.cost);
         self.with(other, u64::saturating_add, costs.reduce(|sum, cost| sum + cost))
     }
@@ -158,6 +159,16 @@ impl Said {
     /// Whether it says that anything was used.
     pub fn is_of_use(&self) -> bool {
         self.facts.usage.is_some() || !self.facts.totals.is_empty()
+    }
+
+    /// The record that says it.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The id that the provider gave the message.
+    pub fn message_id(&self) -> Option<&str> {
+        self.facts.message_id.as_deref()
     }
 
     fn new(facts: Facts, record: &RecordView<'_>) -> Option<Self> {

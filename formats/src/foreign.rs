@@ -29,14 +29,17 @@ const DATABASES: [(&str, &str); 5] = [
         "of OpenCode; write each session by `opencode export SESSION > SESSION.json`, and \
       import these",
     ),
-    ("sessions.db", "as of Goose; write each session by `goose session export`, and import these"),
+    (
+        "sessions.db",
+        ", as of Goose; write each session by `goose session export`, and import these",
+    ),
     (
         "checkpoint",
-        "as of LangGraph checkpoints; write the messages of each thread as JSON, and \
+        ", as of checkpoints of LangGraph; write the messages of each thread as JSON, and \
       import these",
     ),
-    ("session.db", "as of a Copilot session; its `events.jsonl` is the log"),
-    ("state.vscdb", "of VS Code; its chats are files in `chatSessions`"),
+    ("session.db", ", as of a session of Copilot; its `events.jsonl` is the log"),
+    ("state.vscdb", " of VS Code; its chats are files in `chatSessions`"),
 ];
 
 /// What a file is that begins so, with what to do, if it is of a known format that is not read.
@@ -46,8 +49,7 @@ pub fn named(head: &[u8], name: &str) -> Option<String> {
         let known = DATABASES.iter().find(|(word, _)| name.contains(word));
         let todo =
             known.map_or("; export its sessions as JSON, and import these", |(_, todo)| *todo);
-        let space = if known.is_some() { " " } else { "" };
-        return Some(format!("a SQLite database{space}{todo}"));
+        return Some(format!("a SQLite database{todo}"));
     }
     if head.get(257..262) == Some(b"ustar") {
         return Some("a tar archive; unpack it, and import the files".to_owned());

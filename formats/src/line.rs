@@ -156,8 +156,9 @@ struct Object<'a> {
     data: Option<&'a str>,
     /// Of a message of Goose: when it was created.
     created: Option<&'a str>,
-    /// Of a change of a chat of VS Code: what it does, and the new value.
+    /// Of a change of a chat of VS Code: what it does, what it changes, and the new value.
     change: Option<&'a str>,
+    path: Option<&'a str>,
     value: Option<&'a str>,
 }
 
@@ -178,6 +179,7 @@ impl<'a> Object<'a> {
             Some("created") => &mut self.created,
             Some("kind") => &mut self.change,
             Some("v") => &mut self.value,
+            Some("k") => &mut self.path,
             Some(key) => {
                 let place = TIMES.iter().position(|name| *name == key);
                 let Some(place) = place.and_then(|place| self.times.get_mut(place)) else { return };
@@ -208,9 +210,22 @@ impl<'a> Object<'a> {
             at: at.or_else(|| self.unix_time()),
             end,
             goes_on: matches!(type_.as_deref(), Some("turn.started" | "session.resume")),
-            kind: [record, inner, type_].into_iter().flatten().find_map(|word| kind(&word)),
+            kind: [record, inner, type_, self.changed()]
+                .into_iter()
+                .flatten()
+                .find_map(|word| kind(&word)),
             ..Line::default()
         }
+    }
+
+    /// What a change of a chat of VS Code changes.
+    fn changed(&self) -> Option<Cow<'a, str>> {
+        self.change.filter(|change| matches!(*change, "1" | "2" | "3"))?;
+        let mut first = None;
+        let path = Scanner::new(self.path?).each(|_, value| {
+            first = first.or(Some(value));
+        });
+        path.ok().and_then(|()| string(first?))
     }
 
     /// A time that is a number: of a message of Goose in seconds, of a chat of VS Code in
@@ -415,6 +430,8 @@ mod tests {
         let chat = r#"{"kind":0,"v":{"creationDate":2000,"requests":[]}}"#;
         assert_eq!(at(chat), Some(Timestamp(2_000_000_000)));
         assert_eq!(at(r#"{"kind":1,"v":{"creationDate":2000}}"#), None);
+        let change = Line::new(br#"{"kind":1,"k":["customTitle"],"v":"x"}"#);
+        assert_eq!(change.kind.as_deref(), Some("customTitle"));
         assert_eq!(at(r#"{"created":9e99}"#), None);
     }
 

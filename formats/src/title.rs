@@ -65,7 +65,7 @@ const WORDS: [&str; 8] = [
 ];
 
 /// The kinds of records that name their run, and what programs call them.
-const NAMES: [(&str, &str, Rank); 4] = [
+const NAMES: [(&str, &str, Rank); 5] = [
     // Claude Code.
     ("custom-title", "customTitle", Rank::Given),
     ("ai-title", "aiTitle", Rank::Generated),
@@ -73,6 +73,8 @@ const NAMES: [(&str, &str, Rank); 4] = [
     ("thread_name_updated", "payload.thread_name", Rank::Given),
     // pi.
     ("session_info", "name", Rank::Given),
+    // VS Code.
+    ("customTitle", "v", Rank::Given),
 ];
 
 /// How good a title is.

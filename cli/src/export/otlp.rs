@@ -7,6 +7,7 @@
 //! | of a run | becomes |
 //! |---|---|
 //! | the run | the root span `invoke_agent AGENT`, from its start to its end, or its last record |
+//! | what the run used | attributes of the root span |
 //! | a message of a model | a span `chat MODEL` |
 //! | a call of a tool | a span `execute_tool TOOL`, to the answer if the ids connect them |
 //! | another message | an event of the root span |
@@ -14,6 +15,8 @@
 //! Nothing is made up: of records that give no time there is nothing but what the root span says,
 //! and a span is as long as the data says, else without length. What messages say, and what goes
 //! into tools and comes out of them, is not exported.
+//!
+//! Each message counts once, as in `runlog usage`: the usage of a span is what its message adds.
 //!
 //! The ids are digests of what they name, so that a later export gives the same ones.
 
@@ -25,7 +28,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::formats::calls::{Call, Calls};
-use crate::formats::facts::{Facts, Usage};
+use crate::formats::count::{Amount, Counting, Sum, Words};
+use crate::formats::facts::Facts;
 use crate::formats::origin::Origin;
 use crate::formats::{Format, facts_in, value_of};
 
@@ -44,8 +48,8 @@ const CLIENT: u8 = 3;
 /// The status of a span that failed.
 const ERROR: u8 = 2;
 
-/// Writes a run as a line. Takes memory for the longest record as a value, and for the ids of its
-/// messages and open calls.
+/// Writes a run as a line. Takes memory for the longest record as a value, for the ids of its
+/// messages and open calls, and for what its messages say of their usage.
 pub(crate) fn write(
     log: &Reader,
     run: &RunSummary,
@@ -54,13 +58,13 @@ pub(crate) fn write(
 ) -> Result<Written, Why> {
     let mut out = Counted::new(out, None);
     let mut written = Written::default();
-    let trace = Trace::new(run, origin);
+    let trace = Trace::new(log, run, origin)?;
     let schema = format!("https://opentelemetry.io/schemas/{VERSION}");
     let resource = json!({"attributes": [text("service.name", run.agent.as_str())]});
     let scope = json!({"name": "runlog", "version": env!("CARGO_PKG_VERSION")});
     write!(out, "{{\"resourceSpans\":[{{\"resource\":{resource},\"scopeSpans\":[")?;
     write!(out, "{{\"scope\":{scope},\"spans\":[")?;
-    // The root span first, and then the others: two looks at the same records.
+    // The usage first, then the root span, and then the others: three looks at the same records.
     trace.root(&mut out, log, &mut written)?;
     let mut spans = Spans { trace: &trace, out: &mut out, seen: HashSet::new(), open: Open::new() };
     let seen = written.records + written.damaged;
@@ -79,6 +83,9 @@ struct Trace<'a> {
     /// Whether the times of the records are those of the data.
     is_imported: bool,
     id: [u8; 16],
+    /// What the messages used, by the first record of each, and all of the run.
+    used: HashMap<u64, Amount>,
+    sum: Sum,
 }
 
 /// A record with its time, and what it says.
@@ -101,7 +108,7 @@ impl Step {
 }
 
 impl<'a> Trace<'a> {
-    fn new(run: &'a RunSummary, origin: Option<&Origin>) -> Self {
+    fn new(log: &Reader, run: &'a RunSummary, origin: Option<&Origin>) -> Result<Self, Why> {
         let mut digest = Sha256::new();
         for part in [run.agent.as_str(), run.run.as_str()] {
             digest.update((part.len() as u64).to_le_bytes());
@@ -110,7 +117,8 @@ impl<'a> Trace<'a> {
         digest.update(run.number().0.to_le_bytes());
         digest.update(run.started_at.0.to_le_bytes());
         let format = origin.and_then(|origin| origin.format).unwrap_or(Format::JsonLines);
-        Self { run, format, is_imported: origin.is_some(), id: first(digest) }
+        let (used, sum) = usage_of(log, run, format)?;
+        Ok(Self { run, format, is_imported: origin.is_some(), id: first(digest), used, sum })
     }
 
     /// The id of a span: that of the root, or of what is at a place of a record.
@@ -177,6 +185,10 @@ impl<'a> Trace<'a> {
         ];
         if run.status == RunStatus::Failed {
             attributes.push(text("error.type", "_OTHER"));
+        }
+        if self.sum.messages > 0 {
+            attributes.push(number("runlog.messages", self.sum.messages));
+            attributes.extend(usage(&self.sum.amount));
         }
         let mut span = span(self, None, &format!("invoke_agent {}", run.agent), INTERNAL);
         span["startTimeUnixNano"] = start.to_string().into();
@@ -274,7 +286,7 @@ impl<W: Write> Spans<'_, '_, W> {
         {
             attributes.extend(value.as_ref().map(|value| text(key, value)));
         }
-        attributes.extend(facts.usage.iter().flat_map(usage));
+        attributes.extend(self.trace.used.get(&step.seq).into_iter().flat_map(usage));
         self.span((step.seq, 0), &name, CLIENT, (step.at, step.at), attributes, false)
     }
 
@@ -321,8 +333,45 @@ fn span(trace: &Trace<'_>, place: Option<(u64, u64)>, name: &str, kind: u8) -> V
     json!({"traceId": hex(&trace.id), "spanId": trace.span_id(place), "name": name, "kind": kind})
 }
 
+/// What the messages of a run used, by the first record of each, and all of it.
+fn usage_of(
+    log: &Reader,
+    run: &RunSummary,
+    format: Format,
+) -> Result<(HashMap<u64, Amount>, Sum), Why> {
+    let (words, mut said) = (Words::default(), Vec::new());
+    let mut trace = log.trace(RunRef::from(run))?;
+    while let Some(record) = trace.next_view() {
+        match record {
+            Ok(record) => words.read(format, &record, &mut said),
+            // It is counted when the spans are written.
+            Err(Error::Corrupt(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Several records may be one message, which has one span.
+    let (mut firsts, mut messages) = (HashMap::new(), HashMap::new());
+    for said in &said {
+        if let Some(id) = said.message_id() {
+            let first = *messages.entry(id).or_insert(said.seq());
+            firsts.insert(said.seq(), first);
+        }
+    }
+    let (mut used, mut sum): (HashMap<_, Amount>, _) = (HashMap::new(), Sum::default());
+    let mut last = 0;
+    Counting::default().run(&said, &mut |counted| {
+        // What a message adds that is written again is of its first span as well.
+        last = if counted.sum.messages > 0 { counted.seq } else { last };
+        let seq = firsts.get(&counted.seq).copied().unwrap_or(last);
+        let amount = used.entry(seq).or_default();
+        *amount = amount.plus(counted.sum.amount);
+        sum = sum.plus(counted.sum);
+    });
+    Ok((used, sum))
+}
+
 /// Tokens and cost. What the data counts as input may or may not include cached tokens.
-fn usage(usage: &Usage) -> Vec<Value> {
+fn usage(usage: &Amount) -> Vec<Value> {
     let tokens = [
         ("gen_ai.usage.input_tokens", usage.input_tokens),
         ("gen_ai.usage.output_tokens", usage.output_tokens),
@@ -330,9 +379,10 @@ fn usage(usage: &Usage) -> Vec<Value> {
         ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens),
         ("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens),
     ];
-    let cost = usage.cost.as_ref().and_then(serde_json::Number::as_f64);
-    let cost = cost.map(|cost| json!({"key": "runlog.cost_usd", "value": {"doubleValue": cost}}));
-    tokens.into_iter().filter_map(|(key, count)| Some(number(key, count?))).chain(cost).collect()
+    let cost =
+        usage.cost.map(|cost| json!({"key": "runlog.cost_usd", "value": {"doubleValue": cost}}));
+    let tokens = tokens.into_iter().filter(|(_, count)| *count > 0);
+    tokens.map(|(key, count)| number(key, count)).chain(cost).collect()
 }
 
 /// An attribute.

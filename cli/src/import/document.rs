@@ -24,6 +24,9 @@ use super::grow::Compared;
 use super::input::Input;
 use super::reading::digest;
 use super::replace::Replacement;
+use super::safe_open::Opened;
+use super::session_folder::Parts;
+use super::sidecars::Kind;
 use super::tree::Source;
 
 /// The longest part of a document or an archive that is one record.
@@ -203,6 +206,45 @@ impl Importer<'_> {
         })
     }
 
+    /// Imports a session of several files.
+    pub(crate) fn session(
+        &self,
+        source: &Source,
+        parts: &Parts,
+        opened: &mut Opened,
+        progress: &dyn Fn(u64),
+    ) -> Result<Done, FileError> {
+        let format = parts.format;
+        if !self.only.is_empty() && !self.only.contains(&format) {
+            return Ok(Done::Sidecar(Kind::OtherFormats));
+        }
+        let (files, modified) = parts.read(opened)?;
+        let parsed = files.parse(format);
+        if self.follows && !parsed.damaged.is_empty() {
+            return Ok(Done::Waits);
+        }
+        let text = files.text();
+        let (pieces, join) = cut(text, &parsed.steps);
+        let items = || pieces.iter().map(|piece| (piece, piece.item(text, format, PART, false)));
+        let file = Whole {
+            source,
+            format,
+            layout: Layout::Files,
+            encoding: Encoding::Utf8,
+            bytes: text.as_bytes(),
+            modified,
+            course: parsed.course,
+            first: items().find_map(|(_, item)| item.at),
+            records: pieces.len() as u64,
+            join,
+            damaged: Vec::new(),
+            unread: parsed.damaged,
+        };
+        self.whole(&file, &pieces, progress, &|feed| {
+            items().try_for_each(|(piece, item)| feed.take(piece.bytes(text), item))
+        })
+    }
+
     /// Imports a log of Inspect that is a zip archive.
     pub(crate) fn archive(
         &self,
@@ -293,7 +335,7 @@ impl Importer<'_> {
         // An import that was cut short left a run in progress with a part of the same file.
         let was_cut = is_same && !summary.status.is_ended() && summary.records < file.records;
         let mut from = None;
-        let are_documents = stored.layout == Layout::Document && file.layout == stored.layout;
+        let are_documents = file.layout != Layout::Archive && file.layout == stored.layout;
         let has_steps = pieces.iter().any(|piece| piece.array.is_some());
         if !was_cut && are_documents && has_steps {
             match self.compare_steps(file, summary, pieces)? {
@@ -304,7 +346,9 @@ impl Importer<'_> {
                 Compared::Differs(step) => from = Some(("step", step)),
             }
         }
-        if !was_cut && !self.replace {
+        // Programs write the files of a session again, as where an answer is whole.
+        let is_rewritten = file.layout == Layout::Files && Some(file.records) >= stored.records;
+        if !was_cut && !is_rewritten && !self.replace {
             return Err(Self::differs(source, from));
         }
         let replacement = Replacement { old: summary, may_lose: true };

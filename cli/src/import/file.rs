@@ -267,6 +267,9 @@ impl Importer<'_> {
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
         let source = job.source;
+        if let Some(parts) = &source.parts {
+            return self.session(source, parts, opened, progress);
+        }
         let (file, metadata) = source.location.file(opened)?;
         if let Some(mark) = job.mark
             && let Some(done) = self.resume(source, file.try_clone()?, mark, progress)?

@@ -32,7 +32,8 @@ impl Importer<'_> {
         origin: &Origin,
     ) -> Result<Option<Revision>, FileError> {
         let last = summary.records.checked_sub(1).filter(|last| {
-            origin.layout == Layout::Document && origin.records.is_some_and(|first| *last >= first)
+            matches!(origin.layout, Layout::Document | Layout::Files)
+                && origin.records.is_some_and(|first| *last >= first)
         });
         let Some(last) = last else { return Ok(None) };
         let Some(record) = self.trace(summary.into())?.range(Seq(last)..)?.next().transpose()?

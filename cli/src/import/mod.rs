@@ -3,6 +3,7 @@
 //! - [`tree`]: which files the paths mean, and which ids their runs may have.
 //! - [`sidecars`]: files that are no runs.
 //! - [`run_identity`]: which run belongs to a file.
+//! - [`session_folder`]: folders that are sessions.
 //! - [`safe_open`]: files and folders, opened without following links.
 //! - [`input`]: the bytes of a file.
 //! - [`scan_loop`]: one scan after the other over the files that changed.
@@ -45,6 +46,7 @@ mod report;
 mod run_identity;
 mod safe_open;
 mod scan_loop;
+mod session_folder;
 mod sidecars;
 #[cfg(test)]
 mod tests;

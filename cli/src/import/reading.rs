@@ -196,7 +196,7 @@ impl Reading {
         seen.offset += bytes.len() as u64 + u64::from(ending == Ending::Newline);
         seen.first_time = seen.first_time.or(line.at);
         seen.last_time = line.at.or(seen.last_time);
-        seen.end = line.end.or(seen.end);
+        seen.end = line.end.or(seen.end.filter(|_| !line.goes_on));
         if let Some(damage) = line.damage {
             seen.damaged_count += 1;
             if seen.damaged.len() < DAMAGED_KEPT {

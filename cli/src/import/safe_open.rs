@@ -109,7 +109,8 @@ impl Location {
     /// The name, of a path of the user's the last part of it.
     pub(crate) fn name(&self) -> &OsStr {
         let last = self.below.last().map(OsString::as_os_str);
-        last.or_else(|| self.named.path.file_name()).unwrap_or_default()
+        let named = || self.named.path.file_name().or_else(|| self.named.absolute.file_name());
+        last.or_else(named).unwrap_or_default()
     }
 
     /// The folder that it is in, if it is not the path of the user's itself.

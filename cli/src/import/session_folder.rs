@@ -29,7 +29,7 @@ const LOOK: u64 = 4096;
 /// The longest session of several files: it is held in memory.
 const MAX_SESSION: u64 = crate::formats::probe::MAX_DOCUMENT;
 
-/// The file with the state of a conversation of OpenHands.
+/// The file with the state of a conversation of `OpenHands`.
 const STATE: &str = "base_state.json";
 
 const CLINE: [&str; 2] = ["api_conversation_history.json", "ui_messages.json"];
@@ -122,7 +122,7 @@ fn head(file: &Location) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The names of the events in a folder, in their order; `None` if they are not of OpenHands.
+/// The names of the events in a folder, in their order; `None` if they are not of `OpenHands`.
 fn openhands_events(folder: &Location) -> io::Result<Option<Vec<Vec<OsString>>>> {
     let number = |name: &str| {
         let digits = name.strip_prefix("event-").unwrap_or(name);
@@ -147,7 +147,7 @@ fn openhands_events(folder: &Location) -> io::Result<Option<Vec<Vec<OsString>>>>
     Ok(Some(events.into_iter().map(|(_, name)| vec!["events".into(), name]).collect()))
 }
 
-/// The sessions in a folder `storage` of OpenCode.
+/// The sessions in a folder `storage` of `OpenCode`.
 fn opencode(storage: &Location) -> io::Result<Vec<Session>> {
     let names = |way: &[&OsString], kind| -> io::Result<Vec<OsString>> {
         let folder = way.iter().fold(storage.clone(), |folder, name| folder.join(name));

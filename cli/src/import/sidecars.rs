@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Media,
     /// Beside the folder of the runs in the home of a program.
     BesideRuns,
+    /// Beside the files of a session in its folder.
+    BesideSession,
     /// A copy of a session that is there too, compressed or put away.
     Copies,
     /// Not of a format that `--only` names.
@@ -68,6 +70,9 @@ impl Kind {
             Self::JobFiles => ("file of a job", "files of jobs"),
             Self::Media => ("picture or other media", "pictures and other media"),
             Self::BesideRuns => ("beside the folder of runs", "beside the folder of runs"),
+            Self::BesideSession => {
+                ("beside the files of a session", "beside the files of sessions")
+            }
             Self::Copies => {
                 ("copy of a session that is there", "copies of sessions that are there")
             }

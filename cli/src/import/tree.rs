@@ -36,6 +36,7 @@ use crate::names::{ids_of, is_number, only_sorts, plain_name, stem};
 
 use super::DEFAULT_AGENT;
 use super::safe_open::{Entry, Location, not_regular};
+use super::session_folder::{self, Parts};
 use super::sidecars::{self, Counts, Folder, Home, Kind};
 
 /// How deep folders are followed.
@@ -52,6 +53,8 @@ pub(crate) struct Source {
     pub(crate) run: String,
     /// Longer run ids, for when the file is not the only one with this one.
     pub(crate) longer: Vec<String>,
+    /// The files of the session, where it is a folder.
+    pub(crate) parts: Option<Parts>,
     /// The file beside it that may have all of it: it has the name that this one had.
     pub(crate) original: Option<Location>,
     /// The store had no run of this name when the scan began.
@@ -244,8 +247,17 @@ impl Walk<'_> {
         way: &mut Vec<OsString>,
         of_folder: Folder,
     ) {
+        let session = self.sessions(folder, entries);
         let first = self.found.sources.len();
         for entry in entries {
+            match &session {
+                Some(used) if used.contains(&entry.name) => continue,
+                Some(_) if !self.choice.all_files => {
+                    self.count(Kind::BesideSession);
+                    continue;
+                }
+                _ => {}
+            }
             let location = folder.join(&entry.name);
             let is_hidden =
                 entry.name.as_encoded_bytes().starts_with(b".") && !self.choice.all_files;
@@ -350,9 +362,29 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, location: Location, agent: String, run: String, longer: Vec<String>) {
-        let (original, is_new, old_path) = (None, false, None);
-        let source = Source { location, agent, run, longer, original, is_new, old_path };
+        let (parts, original, is_new, old_path) = (None, None, false, None);
+        let source = Source { location, agent, run, longer, parts, original, is_new, old_path };
         self.found.sources.push(source);
+    }
+
+    /// Takes the sessions of a folder, if it has those of a program that is known. Returns the
+    /// names of the entries that are of them.
+    fn sessions(&mut self, folder: &Location, entries: &[Entry]) -> Option<Vec<OsString>> {
+        let (sessions, used) = match session_folder::sessions(folder, entries) {
+            Ok(found) => found?,
+            Err(error) => {
+                self.found.errors.push((folder.path(), error.to_string()));
+                return None;
+            }
+        };
+        for session in sessions {
+            let agent = self.choice.agent.clone().unwrap_or_else(|| session.agent.to_owned());
+            self.push(session.location, agent, session.run, Vec::new());
+            if let Some(source) = self.found.sources.last_mut() {
+                source.parts = session.parts;
+            }
+        }
+        Some(used)
     }
 }
 

@@ -23,6 +23,7 @@
 //! - [`formats`], [`export`]: each format goes in, says what it is, and comes out again.
 //! - [`filters`]: options that several commands share.
 //! - [`readings`]: what records say, compared with a script in another language.
+//! - [`sessions`]: folders that are sessions, and lines and documents of more programs.
 //! - [`silent`]: what reading commands ask the system for.
 //! - [`search`], [`tail`]: finding records, and following them.
 //! - [`terminal`]: what is printed of other people's text.
@@ -58,6 +59,7 @@ mod salvage;
 mod schema;
 mod screen;
 mod search;
+mod sessions;
 mod show;
 mod sidecars;
 mod silent;

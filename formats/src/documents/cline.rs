@@ -9,20 +9,32 @@
 
 use serde_json::Value;
 
+use super::split::{Place, Shallow};
 use crate::facts::{Facts, Total, Usage, at, items, text, unix_millis};
 use crate::line::End;
+
+/// Where the steps are.
+pub(super) const PLACES: [&[Place]; 2] = [&[Place::Key("messages")], &[]];
+
+pub(super) fn is(document: &Shallow<'_>) -> bool {
+    let is_message = |message: &Value| {
+        let is_of_model = message.get("role").is_some() && message.get("content").is_some();
+        let has_time = message.get("ts").is_some_and(Value::is_number);
+        has_time && (is_of_model || is_of_user_interface(message))
+    };
+    let first = document.first_of(Some("messages")).or_else(|| document.first_of(None));
+    first.is_some_and(|first| is_message(&first))
+}
 
 /// What a message says of itself, in either file.
 pub(super) fn facts(message: &Value) -> Facts {
     if is_of_user_interface(message) {
         let is_user = message["say"] == "user_feedback" || message["say"] == "task";
-        let totals: Vec<Total> = total(message).into_iter().collect();
         return Facts {
             time: unix_millis(message, "ts"),
             role: is_user.then(|| "user".to_owned()),
             tools: tool(message).into_iter().collect(),
-            usage: totals.first().map(|total| total.usage.clone()),
-            totals,
+            totals: total(message).into_iter().collect(),
             ..Facts::default()
         };
     }

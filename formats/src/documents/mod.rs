@@ -48,13 +48,14 @@ pub fn read(text: &str) -> Result<Shallow<'_>, NotJson> {
 
 /// What the document is. `name` is that of its file, which decides where the content does not.
 pub fn format(document: &Shallow<'_>, name: &str) -> Format {
-    let known: [Known; 6] = [
+    let known: [Known; 7] = [
         (atif::is, Format::Atif),
         (gemini::is, Format::Gemini),
         (inspect::is, Format::Inspect),
         (otlp::is, Format::Otlp),
         (opencode::is, Format::OpenCode),
         (vscode::is, Format::VsCode),
+        (cline::is, Format::Cline),
     ];
     let found = known.iter().find(|(is, _)| is(document)).map(|(_, format)| *format);
     found.unwrap_or_else(|| messages::format(document, name))
@@ -67,6 +68,7 @@ pub fn places(format: Format) -> &'static [&'static [Place]] {
         Format::Gemini => &[&[Place::Key("messages")]],
         Format::Inspect | Format::InspectEval => &inspect::PLACES,
         Format::Otlp => &otlp::PLACES,
+        Format::Cline => &cline::PLACES,
         Format::OpenCode => &[&[Place::Key("messages")]],
         Format::VsCode => &[&[Place::Key("requests")]],
         // Of several files, each is a step.

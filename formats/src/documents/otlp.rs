@@ -75,7 +75,8 @@ pub(super) fn facts(span: &Value) -> Facts {
         && is_root
     {
         let of = text(span, "spanId");
-        totals.push(Total { of, model: model.clone(), calls: 0, usage });
+        let calls = number(span, "runlog.messages").unwrap_or_default();
+        totals.push(Total { of, model: model.clone(), calls, usage });
     }
     Facts {
         time: nanos(span, "startTimeUnixNano"),
@@ -107,10 +108,7 @@ pub(super) fn asked(span: &Value) -> Option<String> {
 
 /// What a span used, by the names of this and of earlier versions.
 fn usage(span: &Value) -> Option<Usage> {
-    let first = |keys: &[&str]| {
-        let value = keys.iter().find_map(|key| attribute(span, key))?;
-        value.as_u64().or_else(|| value.as_str()?.parse().ok())
-    };
+    let first = |keys: &[&str]| keys.iter().find_map(|key| number(span, key));
     let usage = Usage {
         input_tokens: first(&["gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"]),
         output_tokens: first(&["gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"]),
@@ -126,6 +124,12 @@ fn usage(span: &Value) -> Option<Usage> {
 fn attribute<'a>(span: &'a Value, key: &str) -> Option<&'a Value> {
     let found = items(span, "attributes").find(|attribute| attribute["key"] == key)?;
     found.get("value")?.as_object()?.values().next()
+}
+
+/// The value of an attribute that is a number, or the text of one.
+fn number(span: &Value, key: &str) -> Option<u64> {
+    let value = attribute(span, key)?;
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 /// A time in nanoseconds, which is a number or the text of one.

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Format, Known};
-use crate::facts::{Facts, Total, Usage, text};
+use crate::facts::{Facts, Total, text};
 
 const LINES: [&str; 8] = [
     "thread.started",
@@ -20,13 +20,14 @@ const LINES: [&str; 8] = [
 pub(super) fn line(line: &Value) -> Option<Known> {
     let kind = line.get("type")?.as_str().filter(|kind| LINES.contains(kind))?;
     let has = |key: &str| line.get(key).is_some();
-    let mut facts = match kind {
+    let facts = match kind {
         "thread.started" if has("thread_id") => {
             Facts { id: text(line, "thread_id"), ..Facts::default() }
         }
         "turn.started" | "turn.failed" => Facts::default(),
         "turn.completed" => {
-            Facts { usage: line.get("usage").and_then(Usage::of), ..Facts::default() }
+            let totals = line.get("usage").and_then(Total::of).into_iter().collect();
+            Facts { totals, ..Facts::default() }
         }
         // An item that is completed says all that it said before.
         "item.completed" => item(line.get("item")?),
@@ -35,8 +36,6 @@ pub(super) fn line(line: &Value) -> Option<Known> {
         "error" if has("message") && line.as_object()?.len() == 2 => Facts::default(),
         _ => return None,
     };
-    let usage = facts.usage.clone().into_iter();
-    facts.totals = usage.map(|usage| Total { usage, ..Total::default() }).collect();
     Some((Format::CodexExec, facts))
 }
 

@@ -4,18 +4,17 @@
 use serde_json::{Value, json};
 
 use super::{Format, Known};
-use crate::facts::{Facts, Total, Usage, items, text, unix_time};
+use crate::facts::{Facts, Total, items, text, unix_time};
 
 pub(super) fn line(line: &Value) -> Option<Known> {
     let has = |key: &str| line.get(key).is_some();
     if has("working_dir") && (has("message_count") || has("description")) {
-        let usage = Usage::of(&json!({
+        let total = Total::of(&json!({
             "input": first(line, ["accumulated_input_tokens", "input_tokens"]),
             "output": first(line, ["accumulated_output_tokens", "output_tokens"]),
         }));
-        let total = usage.clone().map(|usage| Total { usage, ..Total::default() });
         let totals = total.into_iter().collect();
-        return Some((Format::Goose, Facts { usage, totals, ..Facts::default() }));
+        return Some((Format::Goose, Facts { totals, ..Facts::default() }));
     }
     let is_message = has("role") && line.get("created")?.is_number();
     if !(is_message && line.get("content")?.is_array()) || has("type") {
@@ -53,7 +52,8 @@ mod tests {
         let heading = json!({"working_dir": "/w", "description": "Sort", "message_count": 2,
             "input_tokens": 4, "output_tokens": 3, "accumulated_input_tokens": 80,
             "accumulated_output_tokens": null});
-        let usage = line(&heading).expect("a line").1.usage.expect("usage");
+        let facts = line(&heading).expect("a line").1;
+        let usage = &facts.totals[0].usage;
         assert_eq!((usage.input_tokens, usage.output_tokens), (Some(80), Some(3)));
     }
 

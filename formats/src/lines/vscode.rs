@@ -54,9 +54,9 @@ fn change(kind: u64, path: &[&Value], value: &Value, first: Option<u64>) -> Fact
         [list, place, key] if is(list, "requests") && kind == SET => {
             let word = key.as_str().unwrap_or_default();
             let usage = vscode::usage(&json!({ word: value }));
-            let totals = usage.clone().into_iter();
-            let totals = totals.flat_map(|usage| of_request(place.to_string(), None, usage));
-            Facts { usage, totals: totals.collect(), ..Facts::default() }
+            let totals =
+                usage.into_iter().flat_map(|usage| of_request(place.to_string(), None, usage));
+            Facts { totals: totals.collect(), ..Facts::default() }
         }
         [list, _, key] if is(list, "requests") && is(key, "response") => {
             let tools = values().filter_map(vscode::tool).collect();
