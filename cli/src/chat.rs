@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 
 use runlog::{Record, Timestamp};
-use runlog_formats::PART;
 use runlog_formats::facts::Facts;
+use runlog_formats::{PART, json};
 use textwrap::core::display_width;
 use textwrap::{Options, WordSplitter, wrap};
 
@@ -35,13 +35,13 @@ pub(crate) struct Turn {
 
 impl Turn {
     pub(crate) fn of(record: &Record, facts: &Facts) -> Self {
-        let value = serde_json::from_slice(record.payload());
-        // Text that is no JSON speaks for itself.
+        let value = json::value(record.payload());
         let parts = match &value {
             // What stands between the steps of a document.
             _ if record.kind() == Some(PART) => Vec::new(),
-            Ok(value) => parts(value),
-            Err(_) => vec![Part::Text(String::from_utf8_lossy(record.payload()).into_owned())],
+            Some(value) => parts(value),
+            // Text that is no JSON speaks for itself.
+            None => vec![Part::Text(String::from_utf8_lossy(record.payload()).into_owned())],
         };
         let value = value.unwrap_or_default();
         Self { speaker: speaker(&value, facts, record.kind(), &parts), parts }

@@ -4,6 +4,7 @@
 //! `show --records` shows it all the same.
 
 use runlog_formats::facts::{Facts, at, items};
+use runlog_formats::json;
 use serde_json::Value;
 
 use crate::readable::in_one_line;
@@ -64,13 +65,13 @@ pub(crate) fn speaker(record: &Value, facts: &Facts, kind: Option<&str>, parts: 
 
 /// The same of a payload.
 pub(crate) fn speaker_of(payload: &[u8], facts: &Facts, kind: Option<&str>) -> String {
-    let value = serde_json::from_slice(payload).unwrap_or_default();
+    let value = json::value(payload).unwrap_or_default();
     speaker(&value, facts, kind, &parts(&value))
 }
 
 /// What a payload says, in one line; a payload that says nothing is itself.
 pub(crate) fn gist(payload: &[u8]) -> String {
-    let parts = serde_json::from_slice(payload).map(|value| parts(&value)).unwrap_or_default();
+    let parts = json::value(payload).map(|value| parts(&value)).unwrap_or_default();
     let words: Vec<String> = parts
         .iter()
         .map(|part| match part {
@@ -300,6 +301,7 @@ mod tests {
     #[test]
     fn a_gist_is_one_line() {
         assert_eq!(gist(br#"{"role":"user","content":"one\ntwo"}"#), "one two");
+        assert_eq!(gist(br#"{"role":"user","n":NaN,"content":"not a number"}"#), "not a number");
         assert_eq!(gist(b"no\nJSON"), "no JSON");
         assert_eq!(gist(br#"{"n":1}"#), r#"{"n":1}"#);
     }
