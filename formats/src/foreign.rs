@@ -26,7 +26,7 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 const DATABASES: [(&str, &str); 5] = [
     (
         "opencode",
-        "of OpenCode; write each session by `opencode export SESSION > SESSION.json`, and \
+        " of OpenCode; write each session by `opencode export SESSION > SESSION.json`, and \
       import these",
     ),
     (
