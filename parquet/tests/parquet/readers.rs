@@ -24,7 +24,8 @@ fn python(script: &str, tables: &Path) -> Option<Value> {
 
 const DAY: i64 = 86_400_000_000_000;
 
-/// Two agents with answers on two days, one of them in several records, and a record of bytes.
+/// Two agents with answers on two days, each with ids of its own. One answer has several records, and
+/// one record has bytes.
 fn tables() -> (TempDir, PathBuf, u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("runs.runlog");
@@ -35,7 +36,7 @@ fn tables() -> (TempDir, PathBuf, u64) {
         for (message, output) in [("m1", 1), ("m1", 7), ("m2", 5)] {
             let at = runlog::Timestamp(day * DAY).to_string();
             let line = json!({"type": "assistant", "uuid": "u", "sessionId": "s", "timestamp": at,
-                "message": {"role": "assistant", "id": message, "model": "x", "content": [
+                "message": {"role": "assistant", "id": format!("{message}-{day}"), "model": "x", "content": [
                     {"type": "tool_use", "name": "Bash"}],
                     "usage": {"input_tokens": 10, "output_tokens": output}}});
             let line = line.to_string();
