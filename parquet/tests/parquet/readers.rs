@@ -24,8 +24,8 @@ fn python(script: &str, tables: &Path) -> Option<Value> {
 
 const DAY: i64 = 86_400_000_000_000;
 
-/// Two agents with answers on two days, each with ids of its own. One answer has several records, and
-/// one record has bytes.
+/// Two agents with answers on two days, each with ids of its own. One answer has several records,
+/// and one record has bytes.
 fn tables() -> (TempDir, PathBuf, u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("runs.runlog");
@@ -35,8 +35,9 @@ fn tables() -> (TempDir, PathBuf, u64) {
         let run = log.start_run(agent, "run", ()).expect("a run");
         for (message, output) in [("m1", 1), ("m1", 7), ("m2", 5)] {
             let at = runlog::Timestamp(day * DAY).to_string();
+            let id = format!("{message}-{day}");
             let line = json!({"type": "assistant", "uuid": "u", "sessionId": "s", "timestamp": at,
-                "message": {"role": "assistant", "id": format!("{message}-{day}"), "model": "x", "content": [
+                "message": {"role": "assistant", "id": id, "model": "x", "content": [
                     {"type": "tool_use", "name": "Bash"}],
                     "usage": {"input_tokens": 10, "output_tokens": output}}});
             let line = line.to_string();
