@@ -168,7 +168,8 @@ impl<'a> Reporter<'a> {
         let (what, listed) = (count(files, "file"), listed.join(", "));
         let takes = kinds.keys().any(|kind| kind.is_taken_by_all_files());
         let advice = if takes { "; --all-files imports them" } else { "" };
-        Ok(self.out.line(format!("passed over {what} that are no runs: {listed}{advice}"))?)
+        let no_runs = if files == 1 { "is no run" } else { "are no runs" };
+        Ok(self.out.line(format!("passed over {what} that {no_runs}: {listed}{advice}"))?)
     }
 
     /// A path of the user's leads nowhere.

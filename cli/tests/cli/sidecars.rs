@@ -64,7 +64,8 @@ fn a_picture_that_is_passed_over_and_a_damaged_line_have_exit_codes_of_their_own
     let world = World::new();
     world.write("a/s.jsonl", "{}\n");
     world.write("a/shot.png", b"\x89PNG\r\n\x1a\n\0");
-    world.good(&["import", "--create", "a"]);
+    let ran = world.good(&["import", "--create", "a"]);
+    assert!(ran.text().contains("passed over 1 file that is no run: 1 "), "{ran:?}");
     world.write("a/s.jsonl", "{}\n{\"a\":\n");
     let ran = world.damaged(&["import", "a"]);
     assert!(ran.text().contains("a/s.jsonl:2: torn off within a JSON value"), "{ran:?}");
