@@ -145,7 +145,7 @@ impl Demo {
         let input = child.stdin.take();
         let pipe = BufReader::new(child.stdout.take().ok_or("the writer has no output")?);
         let (clock, mut runs, mut lines, mut is_killed) = (Instant::now(), Runs::new(), 0, false);
-        // The lines that were in the pipe at the kill are read behind it.
+        // The pipe keeps the lines that the writer printed before the kill.
         for line in pipe.lines() {
             let line = line?;
             let (number, what) = line.split_once(' ').ok_or("no acknowledgement")?;
@@ -228,7 +228,7 @@ fn mixed(number: u64) -> u64 {
     (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) ^ (bits >> 31)
 }
 
-/// Calls `with` with a place for a store in a new folder, which is removed behind it.
+/// Calls `with` with the path of a store in a new folder, and then removes the folder.
 pub(crate) fn in_a_folder<T>(with: impl FnOnce(&Path) -> T) -> io::Result<T> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let folder = env::temp_dir().join(format!("runlog-demo-{}-{now}", process::id()));

@@ -1,9 +1,8 @@
 //! Arguments that begin with a hyphen and are no options.
 //!
 //! Claude Code names each project like `-home-u-app`, and so ids, folders and texts begin with
-//! hyphens. clap takes these for options, or with `allow_hyphen_values` options for these. So a
-//! command line that has one is brought in order first: the options, each with its value, and
-//! behind `--` all that is none.
+//! hyphens. clap takes them for options; with `allow_hyphen_values` it takes options for them. So
+//! The command orders such a command line first: options with their values, `--`, and the rest.
 
 use std::ffi::OsString;
 
@@ -121,7 +120,7 @@ fn names(arg: &Arg) -> Vec<&str> {
     arg.get_long_and_visible_aliases().unwrap_or_default()
 }
 
-/// Options of one letter each, of which the last may have its value behind it.
+/// Options of one letter each. The last may be followed by its value.
 fn kind_of_short(command: &Command, letters: &str) -> Kind {
     let is_one = letters.chars().nth(1).is_none();
     for (at, letter) in letters.char_indices() {

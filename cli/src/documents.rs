@@ -91,7 +91,7 @@ pub(crate) struct DocsArgs {
     #[command(flatten)]
     pub(crate) limit: Limit,
 
-    /// Continue behind this key.
+    /// Continue after this key.
     #[arg(long, value_name = "KEY")]
     pub(crate) after: Option<String>,
 }

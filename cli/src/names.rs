@@ -74,7 +74,7 @@ pub(crate) fn ids_of(names: &[&str]) -> Option<(String, String)> {
 /// What compressed files are called besides their own name.
 const COMPRESSED: [&str; 3] = [".gz", ".zst", ".zstd"];
 
-/// What programs write behind the name of a session that they put away.
+/// Suffixes that programs append to the name of a session that they archive or delete.
 const ARCHIVED: [&str; 4] = [".deleted.", ".reset.", ".archived.", ".bak"];
 
 /// The name that a file had before it was compressed or put away: that of the same session.

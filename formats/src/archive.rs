@@ -1,5 +1,5 @@
 //! The members of a zip archive, one after the other. An archive that was cut off has no directory:
-//! what is whole in it is found by the headers in front of the members.
+//! the headers before the members find those that are whole.
 
 use std::io::{self, Cursor, Read};
 

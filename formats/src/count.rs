@@ -2,8 +2,8 @@
 //!
 //! What repeats a message, and how that is known:
 //!
-//! - Lines of one answer, and an answer that is written again: by the id of the message, of which
-//!   the largest numbers count.
+//! - Lines of one answer, and an answer that is written again: by the id of the message. The
+//!   largest numbers count.
 //! - A session that was resumed or forked: by the id, with the time where the id is of the session
 //!   only. The first run counts.
 //! - A copy of a file: by its digest, and of a thread of Codex by the bytes of its turns.
@@ -198,7 +198,7 @@ impl Said {
     }
 }
 
-/// The words of which a record that says what it used has one.
+/// A record that states usage has one of these words.
 #[derive(Debug, Clone)]
 pub struct Words([Finder<'static>; 4]);
 

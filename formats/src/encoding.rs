@@ -90,7 +90,7 @@ impl Encoding {
     }
 }
 
-/// Writes text in an encoding, and the mark in front of it. Each piece is a whole text by itself.
+/// Writes the byte order mark, then text in an encoding. Each piece is a whole text by itself.
 #[derive(Debug)]
 pub(crate) struct Encoder<'w, W> {
     pub(crate) out: &'w mut W,

@@ -41,7 +41,7 @@ pub struct Facts {
     /// The sum that Codex gives with the usage of each turn. It stays while the turn is the last.
     #[serde(skip)]
     pub running: Option<Usage>,
-    /// The thread of Codex that the lines behind this one are of.
+    /// The thread of Codex that the lines after this one belong to.
     #[serde(skip)]
     pub thread: Option<Thread>,
 }

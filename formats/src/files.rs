@@ -1,7 +1,7 @@
 //! Sessions of several files, which are one run: all files as one text, from which each of them
 //! comes back.
 //!
-//! In front of each file a line names its path and its length, and behind each is a newline:
+//! A line before each file names its path and its length, and a newline follows each file:
 //!
 //! ```json
 //! {"runlog_file":{"path":"events/event-00000.json","bytes":2}}
@@ -20,10 +20,10 @@ use super::documents::{Course, cline, openhands};
 use super::facts::unix_millis;
 use super::json;
 
-/// The longest line in front of a file.
+/// The longest line before a file.
 const MAX_HEAD: usize = 16 << 10;
 
-/// The line in front of a file.
+/// The line before a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     runlog_file: Named,

@@ -129,7 +129,7 @@ impl<'a> Scanner<'a> {
         Ok(self.text.get(start..end).unwrap_or_default())
     }
 
-    /// Closes what ends behind a value. Answers whether all is closed that was opened since there
+    /// Closes the brackets that end after a value. Answers whether all are closed since there
     /// were `outer` brackets; else the next value is due.
     fn close(&mut self, outer: usize) -> Result<bool, NotJson> {
         while self.open.len() > outer {
@@ -337,7 +337,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// How many bytes are in front of the first that ends a string, escapes, or is a control character.
+/// The number of bytes before the first quote, backslash or control character.
 fn plain(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;

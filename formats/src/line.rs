@@ -127,7 +127,7 @@ impl Line {
     }
 }
 
-/// Why the text is not exactly one JSON value, of which the first one was read.
+/// Why the text is not exactly one JSON value, after the first value was read.
 fn damage(text: &str, read: Result<(), NotJson>, mut scanner: Scanner<'_>) -> LineDamage {
     match (read, text.contains('\0')) {
         (Err(error), false) if error.is_eof() => LineDamage::Torn,

@@ -1,10 +1,10 @@
-//! A document that went on after it was imported: its new steps are appended to the run, and behind
-//! them what stands around the steps by now.
+//! A document that went on after it was imported: import appends its new steps to the run,
+//! and then the present parts around the steps.
 //!
 //! The records of such a run are those of the document as it was first, and then for each time that
 //! it went on: its new steps, its parts of the kind [`PART`](crate::PART), and one record of the
 //! kind [`REVISION`]. That record says how the parts and all steps of the run make the document.
-//! Records behind the last revision are no part of the file: an import was cut short there, or
+//! Records after the last revision are no part of the file: an import was cut short there, or
 //! another program appended them.
 
 use std::io::{self, Write};

@@ -34,7 +34,7 @@ enum Due {
 /// The records of a document that may have gone on.
 #[derive(Debug)]
 struct Kept {
-    /// The document as it was imported, and records behind it that say nothing of how it went on.
+    /// The document as it was imported, and later records that are no part of a revision.
     written: Vec<u8>,
     steps: Vec<Vec<u8>>,
     /// Since the last revision.
@@ -53,7 +53,7 @@ pub struct Finished {
 
 impl Whole {
     /// The file that a run of so many records was imported from; of a run that was not imported its
-    /// payloads, a newline behind each.
+    /// payloads, each followed by a newline.
     pub fn new(origin: Option<&Origin>, records: u64) -> Self {
         let layout = match origin.map(|origin| origin.layout) {
             // The text of several files is a document.
@@ -108,7 +108,7 @@ impl Whole {
         Ok(Finished { digest: Some(revision.digest), has_more })
     }
 
-    /// Writes what the file begins with in front of the first record.
+    /// Writes the bytes of the file before its first record.
     pub fn begin(&mut self, out: &mut impl Write) -> io::Result<()> {
         if std::mem::replace(&mut self.is_begun, true) {
             return Ok(());

@@ -92,7 +92,7 @@ fn write_records(
     let mut found = None;
     let mut trace = log.trace(RunRef::from(run))?;
     loop {
-        // Of lines the file has only the first ones, and the mark in front of them.
+        // A file of lines has the byte order mark once, before its first line.
         if let (Some((records, _)), None, true) = (digest, &found, is_lines)
             && records == written.records
         {

@@ -346,9 +346,7 @@ impl Importer<'_> {
                 Compared::Differs(step) => from = Some(("step", step)),
             }
         }
-        // Programs write the files of a session again, as where an answer is whole.
-        let is_rewritten = file.layout == Layout::Files && Some(file.records) >= stored.records;
-        if !was_cut && !is_rewritten && !self.replace {
+        if !was_cut && !self.replace {
             return Err(Self::differs(source, from));
         }
         let replacement = Replacement { old: summary, may_lose: true };

@@ -40,7 +40,7 @@ pub(crate) enum Done {
     Unknown(String),
     /// It is passed over on purpose, and why.
     Skipped(&'static str),
-    /// It is no run of this import, and of which kind.
+    /// The file is a sidecar of this kind, and no run.
     Sidecar(Kind),
     /// It has nothing whole yet, and may get more.
     Waits,

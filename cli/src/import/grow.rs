@@ -18,7 +18,7 @@ use super::file::{FileError, Importer};
 
 /// How a document compares with its run.
 pub(crate) enum Compared {
-    /// It has all steps of the run, and so many of its pieces are behind them.
+    /// It begins with all steps of the run, this many.
     GoesOn { steps: usize },
     /// This step is another one, counted from 1.
     Differs(u64),
@@ -67,7 +67,8 @@ impl Importer<'_> {
         Ok(Compared::GoesOn { steps })
     }
 
-    /// Appends the steps behind those that the run has, and how all of them make the document.
+    /// Appends the new steps of the document to its run, and the record that says how all steps
+    /// make the document.
     pub(crate) fn go_on_with(
         &self,
         file: &Whole<'_>,

@@ -152,7 +152,7 @@ impl<'a> Reporter<'a> {
         *self.sidecars.entry(kind).or_default() += 1;
     }
 
-    /// Says in one line how many files were no runs, and of which kinds.
+    /// Reports the number of files passed over, and their kinds, in one line.
     pub(crate) fn report_sidecars(&mut self) -> Result<(), Failure> {
         self.clear();
         let kinds = std::mem::take(&mut self.sidecars);

@@ -63,7 +63,7 @@ impl Location {
         Self { named: Arc::new(named), below: Vec::new() }
     }
 
-    /// Standard input, of which this file has all that was read.
+    /// Standard input. This temporary file has all its bytes.
     pub(crate) fn stdin(read: File) -> Self {
         let path = PathBuf::from("-");
         let named = Named { absolute: path.clone(), path, stdin: Some(read) };

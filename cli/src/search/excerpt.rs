@@ -9,7 +9,7 @@ use crate::readable::{in_one_line, is_json, string_around, unescaped};
 /// How many characters of a payload are shown where no terminal tells.
 pub(super) const CUT: usize = 240;
 
-/// How many characters in front of what is found are shown of a long payload, at most.
+/// The most characters of a long payload that are shown before the match.
 const LEAD: usize = 60;
 
 /// A part of a payload in one line.
@@ -20,7 +20,7 @@ pub(super) struct Excerpt {
     pub(super) before: String,
     pub(super) hit: String,
     pub(super) after: String,
-    /// How many bytes behind are left out.
+    /// The bytes that are left out after it.
     pub(super) left: usize,
 }
 

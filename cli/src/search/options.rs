@@ -35,11 +35,11 @@ pub(crate) struct SearchArgs {
     #[arg(short, long, conflicts_with = "runs")]
     pub(super) count: bool,
 
-    /// Show N records of the run behind each match too.
+    /// Show N records of the run after each match too.
     #[arg(short = 'A', long, value_name = "N", default_value_t = 0)]
     pub(super) after: u64,
 
-    /// Show N records of the run in front of each match too.
+    /// Show N records of the run before each match too.
     #[arg(short = 'B', long, value_name = "N", default_value_t = 0)]
     pub(super) before: u64,
 
@@ -57,7 +57,7 @@ pub(crate) struct SearchArgs {
 }
 
 impl SearchArgs {
-    /// How many records in front of a match are shown, and how many behind it.
+    /// The number of records shown before a match, and after it.
     pub(super) fn context(&self) -> (u64, u64) {
         self.context.map_or((self.before, self.after), |both| (both, both))
     }

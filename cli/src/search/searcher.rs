@@ -40,9 +40,9 @@ pub(super) struct Searched<'r> {
     pub(super) out: Output<Vec<u8>>,
     /// Where the matches begin in it.
     starts: Vec<usize>,
-    /// The record behind the last one that is shown.
+    /// The record after the last one that is shown.
     shown: Option<Seq>,
-    /// How many records behind it are to be shown.
+    /// The number of records to show after it.
     wanted: u64,
     /// How its records are read, once that is known.
     format: Option<Format>,
@@ -89,7 +89,7 @@ pub(super) struct Searcher<'a, 'o> {
 }
 
 impl Searcher<'_, '_> {
-    /// Searches a run until its records are behind this place of the log, or there are none left,
+    /// Searches a run until its records come after this place of the log, or there are none left,
     /// or so much is found that it is to be printed first.
     pub(super) fn records(&self, one: &mut Searched<'_>, until: Lsn) -> Result<(), Failure> {
         let mut trace = one.trace.take();
@@ -135,7 +135,7 @@ impl Searcher<'_, '_> {
                 || record.kind().is_some_and(|kind| kinds.iter().any(|wanted| wanted == kind)))
     }
 
-    /// Prints a record that matches, with those in front of it that are wanted.
+    /// Prints a matching record, and the records before it that the user asked for.
     fn found(
         &self,
         one: &mut Searched<'_>,

@@ -59,7 +59,7 @@ pub fn step(format: Format, json: &str) -> (Option<String>, Option<Timestamp>) {
     (kind(format, &step).and_then(line::kind), facts(format, &step).time)
 }
 
-/// How a run ended of which the lines are these steps.
+/// How the run with these steps ended.
 fn course_of_lines(text: &str, steps: &[Step]) -> Course {
     let line = |step: &Step| Line::new(text.get(step.range.clone()).unwrap_or_default().as_bytes());
     Course { end: steps.iter().rev().find_map(|step| line(step).end), ..Course::default() }
