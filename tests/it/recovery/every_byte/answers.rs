@@ -161,30 +161,22 @@ pub(super) fn check_salvaged(
     if let Some((question, error)) = found.errors.first() {
         return Err(format!("{question:?}: {error}"));
     }
-    let is_record = |question: &&Question| matches!(question, Question::Record(..));
-    // Sequences are given anew behind what is lost.
-    let payloads = |state: &State, run: &str| -> BTreeSet<String> {
-        let of_run = |question: &Question| matches!(question, Question::Record(of, _) if of == run);
-        state.iter().filter(|(one, _)| of_run(one)).map(|(_, text)| text.clone()).collect()
-    };
+    // Sequences are given anew after what is lost.
+    let (now, before) = (payloads(&found.answers), payloads(last));
     let may_be_deleted = !report.caveats.is_empty() || !report.missing.is_empty();
-    for run in &store.runs {
-        let (now, before) = (payloads(&found.answers, run), payloads(last, run));
-        let ever = store.ever.get(run).cloned().unwrap_or_default();
-        for text in &now {
-            let payload = text.split_once(' ').map_or("", |(_, payload)| payload);
-            if !ever.iter().any(|one| text_of(one) == payload) {
-                return Err(format!("{run} has a record that was never written"));
-            }
-            if !before.contains(text) && !may_be_deleted {
-                return Err(format!("{run} has a deleted record, and the report does not say so"));
-            }
+    for &(run, text) in &now {
+        let payload = text.split_once(' ').map_or("", |(_, payload)| payload);
+        if !store.ever.get(run).is_some_and(|ever| ever.contains(payload)) {
+            return Err(format!("{run} has a record that was never written"));
         }
-        for (question, text) in last.iter().filter(|(question, _)| is_record(question)) {
-            let Question::Record(of, seq) = question else { continue };
-            if of == run && !now.contains(text) && !lost.contains(&(of.clone(), *seq)) {
-                return Err(format!("{run} record {seq} is whole and was not brought out"));
-            }
+        if !before.contains(&(run, text)) && !may_be_deleted {
+            return Err(format!("{run} has a deleted record, and the report does not say so"));
+        }
+    }
+    for (question, text) in last {
+        let Question::Record(run, seq) = question else { continue };
+        if !now.contains(&(run, text)) && !lost.contains(&(run.clone(), *seq)) {
+            return Err(format!("{run} record {seq} is whole and was not brought out"));
         }
     }
     for key in &store.keys {
@@ -199,6 +191,17 @@ pub(super) fn check_salvaged(
     Ok(())
 }
 
+/// The records of a state, each with its run.
+fn payloads(state: &State) -> BTreeSet<(&str, &str)> {
+    let mut all = BTreeSet::new();
+    for (question, text) in state {
+        if let Question::Record(run, _) = question {
+            let _ = all.insert((run.as_str(), text.as_str()));
+        }
+    }
+    all
+}
+
 /// A summary without what a compaction changes.
 fn about(summary: &RunSummary) -> String {
     let RunSummary { agent, run, status, started_at, ended_at, .. } = summary;
@@ -207,7 +210,7 @@ fn about(summary: &RunSummary) -> String {
     format!("{agent} {run} {} {status:?} {times:?} {records} {bytes} {held}", summary.number())
 }
 
-fn text_of(payload: &[u8]) -> String {
+pub(super) fn text_of(payload: &[u8]) -> String {
     format!("{} B, {:08x}", payload.len(), crc32fast::hash(payload))
 }
 

@@ -10,7 +10,7 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimDisk, SimEntropy};
 
-use super::answers::{Found, State};
+use super::answers::{Found, State, text_of};
 use crate::support::gate::Gate;
 
 pub(super) const EXTENT: usize = 64 << 10;
@@ -22,8 +22,8 @@ pub(super) struct Store {
     pub(super) image: Vec<u8>,
     /// The answers as of the last sync and after each later call.
     pub(super) states: Vec<State>,
-    /// All payloads that were ever written, by run.
-    pub(super) ever: BTreeMap<String, BTreeSet<Vec<u8>>>,
+    /// All payloads that were ever written, as text, by run.
+    pub(super) ever: BTreeMap<String, BTreeSet<String>>,
     /// The names of all runs and the keys of all documents, deleted ones included.
     pub(super) runs: Vec<String>,
     pub(super) keys: Vec<String>,
@@ -76,7 +76,7 @@ impl Building {
         let record = NewRecord::json(&payload).kind("step");
         let writer = self.log.writer(("agent", run)).unwrap();
         let _ = writer.append_record(&record.durability(self.level)).unwrap();
-        self.store.ever.entry(run.to_owned()).or_default().insert(payload);
+        self.store.ever.entry(run.to_owned()).or_default().insert(text_of(&payload));
     }
 
     fn end(&mut self, run: &str) {
@@ -93,7 +93,7 @@ impl Building {
         batch.durability(self.level);
         let _ = self.log.commit(&batch).unwrap();
         for (key, value) in keys.iter().zip(values) {
-            self.store.ever.entry((*key).to_owned()).or_default().insert(value);
+            self.store.ever.entry((*key).to_owned()).or_default().insert(text_of(&value));
             if !self.store.keys.iter().any(|known| known == key) {
                 self.store.keys.push((*key).to_owned());
             }
