@@ -507,9 +507,14 @@ fn files_are_followed_until_the_command_is_killed() {
     world.write("a/new.json", "{\"messages\": []}");
     let told = follower.next();
     assert_eq!((&told["run"], &told["format"]), (&json!("new"), &json!("json")));
+    let chat = r#"{"messages": [{"role":"user","content":"a"}]}"#;
+    world.write("longer.json", chat);
+    fs::rename(world.path("longer.json"), world.path("a/new.json")).expect("it replaces the file");
+    let told = follower.next();
+    assert_eq!((&told["run"], &told["result"]), (&json!("new"), &json!("continued")));
     drop(follower);
     assert_eq!(world.good(&["show", "r", "--raw"]).text(), "{\"n\":1}\n{\"n\":2}\n");
-    assert_eq!(world.good(&["show", "new", "--raw"]).text(), "{\"messages\": []}");
+    assert_eq!(world.good(&["show", "new", "--raw"]).text(), chat);
     world.good(&["verify"]);
     assert_eq!(world.run(&["import", "--follow", "a", "--end", "failed"]).code, Some(2));
 }

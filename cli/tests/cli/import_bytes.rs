@@ -205,6 +205,22 @@ fn a_sample_that_cannot_be_read_is_named_and_counted() {
     assert_eq!(event(&ran, "run")["unread_members"], 1);
 }
 
+/// Inspect writes them as Python does.
+#[test]
+fn members_with_numbers_that_are_none_are_read() {
+    let world = World::new();
+    let sample = SAMPLE.replace("\"id\":1", "\"id\":1,\"score\":NaN,\"limits\":[-Infinity]");
+    let header = HEADER.replace("\"eval\"", "\"results\":NaN,\"eval\"");
+    let bytes = archive(&[("samples/1.json", &sample), ("header.json", &header)]);
+    world.write("logs/nan.eval", &bytes);
+    world.good(&["import", "--create", "logs"]);
+    let run = &world.good(&["ls", "--json", "--titles"]).json()[0];
+    assert_eq!(run["status"], "completed");
+    assert_eq!(run["started_at"], "2026-09-01T10:00:00.000000000Z");
+    assert_eq!(run["title"], "What is two plus two?");
+    assert!(world.good(&["show", "nan", "--raw"]).stdout == bytes);
+}
+
 /// A program that is killed leaves an archive without its directory.
 #[test]
 fn what_is_whole_in_an_archive_that_was_cut_off_is_read() {

@@ -278,6 +278,54 @@ fn the_files_of_a_session_come_back_byte_for_byte_and_are_the_same_session_again
 }
 
 #[test]
+fn a_session_of_several_files_that_goes_on_is_continued() {
+    let world = World::new();
+    let folder = "in/conversations/0042";
+    for (name, value) in openhands() {
+        world.write(&format!("{folder}/{name}"), value.to_string());
+    }
+    import(&world);
+    let said = json!({"role": "user", "content": [{"type": "text", "text": "And the tests"}]});
+    let next = json!({"id": "e7", "source": "user", "kind": "MessageEvent",
+        "timestamp": "2026-02-03T04:05:07.5", "llm_message": said});
+    world.write(&format!("{folder}/events/event-00003-d.json"), next.to_string());
+    for result in ["continued", "already_there"] {
+        assert_eq!(import(&world)[0]["result"], result);
+        let shown = world.good(&["show", "0042", "--json"]).json();
+        let asked = shown.iter().filter(|row| row["facts"]["role"] == "user").count();
+        assert_eq!(asked, 2);
+        let run = &runs(&world)["openhands/0042"];
+        assert_eq!(status(run), ("completed", Some("Speed up the build"), [1, 60, 6]));
+        world.good(&["export", "out"]);
+        let out = files(&world.path("out/openhands/0042"));
+        assert_eq!(out, files(&world.path(folder)));
+        fs::remove_dir_all(world.path("out")).expect("it goes");
+    }
+}
+
+#[test]
+fn a_session_of_several_files_that_changed_is_replaced_only_when_asked_to() {
+    let world = World::new();
+    let [history, seen] = cline("Sort the table");
+    let name = "in/tasks/1772000000000/api_conversation_history.json";
+    world.write(name, &history);
+    world.write("in/tasks/1772000000000/ui_messages.json", seen);
+    import(&world);
+    let before = world.good(&["show", "1772000000000", "--raw"]).text().to_owned();
+    world.write(name, history.replace("Sort the table", "Drop the table"));
+    for _ in 0..2 {
+        let ran = world.run(&["import", "in"]);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("differs from step 1 on; --replace"), "{ran:?}");
+        assert_eq!(world.good(&["show", "1772000000000", "--raw"]).text(), before);
+    }
+    world.good(&["import", "in", "--replace"]);
+    assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
+    let now = world.good(&["show", "1772000000000", "--raw"]);
+    assert!(now.text().contains("Drop the table"), "{now:?}");
+}
+
+#[test]
 fn a_path_in_a_session_that_leads_elsewhere_is_not_written() {
     let world = World::new();
     for path in ["../evil", "/tmp/evil", "a//b", "", "a/../../evil", &"d/".repeat(20)] {

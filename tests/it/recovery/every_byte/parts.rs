@@ -145,6 +145,12 @@ pub(super) fn name_of(parts: &[Part], at: &Range<usize>) -> String {
     format!("{place} {:?} {half}", frame.kind)
 }
 
+/// Whether a part of this name is what users wrote, or nothing.
+pub(super) fn is_bulk(name: &str) -> bool {
+    let payloads = ["Record payload", "Chunk payload", "Block payload"];
+    name == "no frame" || payloads.iter().any(|payload| name.ends_with(payload))
+}
+
 /// Whether it lies in a segment.
 pub(super) fn has_segment(parts: &[Part], at: &Range<usize>) -> bool {
     let extent = |at: usize| (at - EXTENTS_AT as usize) / EXTENT;
