@@ -59,14 +59,12 @@ impl Recovered {
     /// there is no space for another. It writes the last block first: so a crash never leaves a
     /// valid frame behind one that is gone.
     ///
-    /// The last word stays nonzero until the zeros are durable: after a failed sync they may be in
-    /// memory alone, and the next opening must write them again.
+    /// The last word, which has a byte that is not zero, stays until the zeros are durable: after a
+    /// failed sync they may be in memory alone, and the next opening must write them again.
     pub(crate) fn clear(&mut self, disk: &Disk) -> Result<()> {
         let at = |offset: u32| self.segment.file_offset() + u64::from(offset);
         if self.written > self.end {
-            let mark = [0xff; FRAME_ALIGN];
-            let word = self.written - len_u32(mark.len());
-            disk.write(at(word), &mark)?;
+            let word = self.written - len_u32(FRAME_ALIGN);
             let mut last = word;
             while last > self.end {
                 let block = (last - 1) / BLOCK * BLOCK;
@@ -75,7 +73,7 @@ impl Recovered {
                 last = first;
             }
             disk.sync()?;
-            disk.zero(at(word), mark.len())?;
+            disk.zero(at(word), FRAME_ALIGN)?;
         }
         self.kept.1.truncate(self.end.saturating_sub(self.kept.0) as usize);
         (self.sealed, self.written) = (None, self.end);
