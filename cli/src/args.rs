@@ -29,7 +29,6 @@ use crate::salvage::SalvageArgs;
 use crate::screen::Screen;
 use crate::search::SearchArgs;
 use crate::show::ShowArgs;
-pub(crate) use crate::status::EndStatus;
 use crate::tail::TailArgs;
 use crate::usage::UsageArgs;
 

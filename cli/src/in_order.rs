@@ -1,22 +1,35 @@
 //! Work on many things by all processors, of which the results come in the order of the things.
 
 use std::num::NonZero;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::failure::Failure;
 
 /// How many things are under way for each thread.
 const UNDER_WAY: usize = 2;
 
+/// How often [`in_order_watched`] calls while there is no result.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// Calls `make` with each thing of `next`, on all processors, and `take` with each result, in the
 /// order of the things. It ends at the first failure: one of `next` comes behind the results of the
 /// things before it.
 pub(crate) fn in_order<T: Send, R: Send>(
-    mut next: impl FnMut() -> Result<Option<T>, Failure> + Send,
+    next: impl FnMut() -> Result<Option<T>, Failure> + Send,
     make: impl Fn(T) -> R + Sync,
     mut take: impl FnMut(R) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    in_order_watched(next, make, |result| result.map_or(Ok(()), &mut take))
+}
+
+/// As [`in_order`]; also calls `take` without a result whenever a moment has passed.
+pub(crate) fn in_order_watched<T: Send, R: Send>(
+    mut next: impl FnMut() -> Result<Option<T>, Failure> + Send,
+    make: impl Fn(T) -> R + Sync,
+    mut take: impl FnMut(Option<R>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let (give, things) = sync_channel::<(T, SyncSender<R>)>(threads * UNDER_WAY);
@@ -43,12 +56,22 @@ pub(crate) fn in_order<T: Send, R: Send>(
             Ok(())
         });
         let mut taken = Ok(());
-        while let Ok(turn) = turns.recv() {
-            // Without a result its thread has panicked, which the scope tells.
-            let Ok(result) = turn.recv() else { break };
-            taken = take(result);
-            if taken.is_err() {
-                break;
+        'turns: while let Ok(turn) = turns.recv() {
+            loop {
+                let result = match turn.recv_timeout(MOMENT) {
+                    Ok(result) => Some(result),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    // Its thread has panicked, which the scope tells.
+                    Err(RecvTimeoutError::Disconnected) => break 'turns,
+                };
+                let is_result = result.is_some();
+                taken = take(result);
+                if taken.is_err() {
+                    break 'turns;
+                }
+                if is_result {
+                    break;
+                }
             }
         }
         drop(turns);

@@ -17,7 +17,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::formats::probe::ends;
+use crate::formats::ends;
 
 /// The longest name, without ending; file systems accept 255 bytes.
 const MAX_NAME: usize = 200;

@@ -1,24 +1,8 @@
 //! The calls of tools in a record, and the answers to them, by the ids that connect them.
-//!
-//! | who writes it | call | answer |
-//! |---|---|---|
-//! | Claude Code | `message.content[]` of type `tool_use` | of type `tool_result` |
-//! | pi, `OpenClaw` | `message.content[]` of type `toolCall` | message with the role `toolResult` |
-//! | Codex | `function_call` and others | the same with `_output` |
-//! | chats, mini-swe-agent | `tool_calls[]` | message with the role `tool` |
-//! | ATIF | `tool_calls[]` | `observation.results[]` |
-//! | Gemini | `toolCalls[]`, with their answers | |
-//! | Inspect | event `tool`, with its answer | |
-//! | CAR | `tool` of a turn, with its answer | |
-//! | Copilot | `tool.execution_start` | `tool.execution_complete` |
-//! | Goose | `content[]` of type `toolRequest` | of type `toolResponse` |
-//! | Cline | `content[]` of type `tool_use` | of type `tool_result` |
-//! | `OpenHands` | event with `action` and `tool_call_id` | with `observation` |
-//! | `OpenCode` | part of type `tool`, with its answer | |
 
 use serde_json::Value;
 
-use super::facts::{at, items, text};
+use super::facts::{at, text};
 
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,120 +35,105 @@ pub struct Calls {
     pub answers: Vec<Answer>,
 }
 
+/// A part of a record: where it is, the key and the word that tell it from others, and where its id
+/// and the name of its tool are. Where there are several paths, a bar is between them; an empty one
+/// leads to the record itself.
+type Shape = (&'static str, (&'static str, &'static str), &'static str, &'static str);
+
+const CONTENT: &str = "message.content|content";
+/// Each part that is there.
+const ANY: (&str, &str) = ("", "");
+/// The word of a key whose value is an object.
+const OBJECT: &str = "{";
+
+/// Calls whose answers are elsewhere.
+const CALLS: [Shape; 8] = [
+    // Claude Code, Cline; pi, OpenClaw; Goose.
+    (CONTENT, ("type", "tool_use"), "id", "name"),
+    (CONTENT, ("type", "toolCall"), "id", "name"),
+    (CONTENT, ("type", "toolRequest"), "id", "toolCall.value.name"),
+    // Codex.
+    ("payload|", ("type", "function_call"), "call_id", "name"),
+    ("payload|", ("type", "custom_tool_call"), "call_id", "name"),
+    // Chats, mini-swe-agent, ATIF; Copilot; OpenHands.
+    ("tool_calls", ANY, "tool_call_id|id", "function_name|function.name|function"),
+    ("", ("type", "tool.execution_start"), "data.toolCallId", "data.toolName"),
+    ("", ("action", OBJECT), "tool_call_id", "tool_name"),
+];
+
+/// Calls that have their answers: of Gemini, `OpenCode`, Inspect and CAR.
+const ANSWERED: [Shape; 4] = [
+    ("toolCalls", ANY, "id", "name"),
+    ("parts|", ("type", "tool"), "callID", "tool"),
+    ("", ("event", "tool"), "id", "function"),
+    ("", ("record", "turn"), "", "tool"),
+];
+
+/// Answers, which name no tool.
+const ANSWERS: [Shape; 9] = [
+    (CONTENT, ("type", "tool_result"), "tool_use_id", ""),
+    (CONTENT, ("type", "toolResponse"), "id", ""),
+    ("message", ("role", "toolResult"), "toolCallId", ""),
+    ("payload|", ("type", "function_call_output"), "call_id", ""),
+    ("payload|", ("type", "custom_tool_call_output"), "call_id", ""),
+    ("observation.results", ANY, "source_call_id", ""),
+    ("", ("role", "tool"), "tool_call_id", ""),
+    ("", ("type", "tool.execution_complete"), "data.toolCallId", ""),
+    ("", ("observation", OBJECT), "tool_call_id", ""),
+];
+
 impl Calls {
     /// Those of a record, whatever format it has.
     pub fn of(record: &Value) -> Self {
-        let mut found = Self::default();
-        found.anthropic(record);
-        found.pi(record);
-        found.codex(record);
-        found.chat(record);
-        found.whole(record);
-        found.sessions(record);
-        found
+        let open = CALLS.iter().map(|shape| (shape, false));
+        let shapes = open.chain(ANSWERED.iter().map(|shape| (shape, true)));
+        let calls = shapes.flat_map(|(shape, is_answered)| {
+            parts(record, shape).filter_map(move |part| {
+                let (id, tool) = (first(part, shape.2), first(part, shape.3)?);
+                let has_failed = is_answered && has_failed(part);
+                Some(Call { id, tool, is_answered, has_failed })
+            })
+        });
+        let answers = ANSWERS.iter().flat_map(|shape| {
+            let answer =
+                |part| Some(Answer { id: first(part, shape.2)?, has_failed: has_failed(part) });
+            parts(record, shape).filter_map(answer)
+        });
+        Self { calls: calls.collect(), answers: answers.collect() }
     }
+}
 
-    fn call(&mut self, value: &Value, id: &str, tools: &[&str]) {
-        if let Some(tool) = tools.iter().find_map(|path| text(value, path)) {
-            let id = text(value, id);
-            self.calls.push(Call { id, tool, is_answered: false, has_failed: false });
-        }
-    }
+/// The parts of a record that have a shape.
+fn parts<'a>(
+    record: &'a Value,
+    (places, (key, word), ..): &'static Shape,
+) -> impl Iterator<Item = &'a Value> {
+    let all = places.split('|').flat_map(|path| match at(record, path) {
+        Some(Value::Array(parts)) => parts.as_slice(),
+        Some(part) => std::slice::from_ref(part),
+        None if path.is_empty() => std::slice::from_ref(record),
+        None => &[],
+    });
+    all.filter(move |part| match part.get(key) {
+        Some(Value::String(found)) => found == word,
+        found => key.is_empty() || *word == OBJECT && found.is_some_and(Value::is_object),
+    })
+}
 
-    fn answer(&mut self, value: &Value, id: &str, failed: &str) {
-        if let Some(id) = text(value, id) {
-            let has_failed = at(value, failed).and_then(Value::as_bool).unwrap_or(false);
-            self.answers.push(Answer { id, has_failed });
-        }
-    }
+/// The first string at one of these paths.
+fn first(part: &Value, paths: &str) -> Option<String> {
+    paths.split('|').find_map(|path| text(part, path))
+}
 
-    fn anthropic(&mut self, record: &Value) {
-        for part in items(record, "message.content").chain(items(record, "content")) {
-            match part.get("type").and_then(Value::as_str) {
-                Some("toolRequest") => self.call(part, "id", &["toolCall.value.name"]),
-                Some("toolResponse") => self.answer(part, "id", ""),
-                Some("tool_use") => self.call(part, "id", &["name"]),
-                Some("tool_result") => self.answer(part, "tool_use_id", "is_error"),
-                _ => {}
-            }
-        }
-    }
-
-    fn pi(&mut self, record: &Value) {
-        for part in items(record, "message.content").filter(|part| part["type"] == "toolCall") {
-            self.call(part, "id", &["name"]);
-        }
-        if let Some(message) = record.get("message").filter(|m| m["role"] == "toolResult") {
-            self.answer(message, "toolCallId", "isError");
-        }
-    }
-
-    fn codex(&mut self, record: &Value) {
-        let item = record.get("payload").filter(|item| item.is_object()).unwrap_or(record);
-        match item.get("type").and_then(Value::as_str) {
-            Some("function_call" | "custom_tool_call") => self.call(item, "call_id", &["name"]),
-            Some("function_call_output" | "custom_tool_call_output") => {
-                self.answer(item, "call_id", "");
-            }
-            _ => {}
-        }
-    }
-
-    /// Messages of chats, and the steps of ATIF.
-    fn chat(&mut self, record: &Value) {
-        for call in items(record, "tool_calls") {
-            let id = if call.get("tool_call_id").is_some() { "tool_call_id" } else { "id" };
-            self.call(call, id, &["function_name", "function.name", "function"]);
-        }
-        for result in items(record, "observation.results") {
-            self.answer(result, "source_call_id", "");
-        }
-        if record["role"] == "tool" {
-            self.answer(record, "tool_call_id", "");
-        }
-    }
-
-    /// Events of Copilot and of `OpenHands`.
-    fn sessions(&mut self, record: &Value) {
-        match record.get("type").and_then(Value::as_str) {
-            Some("tool.execution_start") => {
-                self.call(record, "data.toolCallId", &["data.toolName"]);
-            }
-            Some("tool.execution_complete") => {
-                let failed = at(record, "data.success").is_some_and(|success| success == false);
-                self.answer(record, "data.toolCallId", "");
-                self.answers.iter_mut().for_each(|answer| answer.has_failed = failed);
-            }
-            _ => {}
-        }
-        if record.get("action").is_some_and(Value::is_object) {
-            self.call(record, "tool_call_id", &["tool_name"]);
-        } else if record.get("observation").is_some_and(Value::is_object) {
-            self.answer(record, "tool_call_id", "observation.is_error");
-        }
-    }
-
-    /// Records that have call and answer.
-    fn whole(&mut self, record: &Value) {
-        let is_turn = record["record"] == "turn";
-        let is_event = record["event"] == "tool";
-        let of_gemini = items(record, "toolCalls").map(|call| (call, "id", "name"));
-        let of_turn = is_turn.then_some((record, "", "tool"));
-        let of_event = is_event.then_some((record, "id", "function"));
-        let parts =
-            items(record, "parts").chain(Some(record)).filter(|part| part["type"] == "tool");
-        let of_parts = parts.map(|part| (part, "callID", "tool"));
-        let all: Vec<_> = of_gemini.chain(of_turn).chain(of_event).chain(of_parts).collect();
-        for (call, id, tool) in all {
-            let is_error = |status: Option<&Value>| status.is_some_and(|status| status == "error");
-            let has_failed = is_error(call.get("status"))
-                || is_error(at(call, "state.status"))
-                || call["error"].is_object();
-            if let Some(tool) = text(call, tool) {
-                self.calls.push(Call { id: text(call, id), tool, is_answered: true, has_failed });
-            }
-        }
-    }
+/// Whether an answer says that its tool failed.
+fn has_failed(answer: &Value) -> bool {
+    let is = |path: &str, wanted: bool| at(answer, path).is_some_and(|value| *value == wanted);
+    ["is_error", "isError", "observation.is_error"].iter().any(|path| is(path, true))
+        || ["status", "state.status"]
+            .iter()
+            .any(|path| text(answer, path).as_deref() == Some("error"))
+        || is("data.success", false)
+        || answer.get("error").is_some_and(Value::is_object)
 }
 
 #[cfg(test)]

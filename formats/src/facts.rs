@@ -1,6 +1,6 @@
 //! What a record says of itself. Every field is what the data has, and absent where it has none.
 
-use runlog::Timestamp;
+use runlog::{RunStatus, Timestamp};
 use serde::Serialize;
 use serde_json::{Number, Value};
 
@@ -82,6 +82,17 @@ pub struct Thread {
     pub id: String,
     /// The thread that it was forked from, whose history it may begin with.
     pub parent: Option<String>,
+}
+
+/// When a run began and ended, and how, as far as its file says it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Course {
+    /// When it started.
+    pub started: Option<Timestamp>,
+    /// How it ended.
+    pub end: Option<RunStatus>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
 }
 
 /// Tokens and cost as the data counts them: whether `input` includes what was cached differs from

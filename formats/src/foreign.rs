@@ -1,9 +1,7 @@
 //! Files of known formats that are not read: what each is, and what its user can do.
 
 /// How files begin, and what they are.
-const FORMATS: [(&[u8], &str); 16] = [
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it by `zstd -d`, and import the result"),
-    (b"\x1f\x8b", "compressed by gzip; unpack it by `gunzip`, and import the result"),
+const FORMATS: [(&[u8], &str); 14] = [
     (b"BZh", "compressed by bzip2; unpack it by `bunzip2`, and import the result"),
     (b"\xfd7zXZ\0", "compressed by xz; unpack it by `unxz`, and import the result"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it, and import the files"),
@@ -73,9 +71,7 @@ mod tests {
         assert!(database("checkpoints.sqlite").contains("LangGraph"));
         assert!(database("x.db").starts_with("a SQLite database; export"));
         for (head, word) in [
-            (&b"\x28\xb5\x2f\xfd\0"[..], "zstd"),
-            (b"\x1f\x8b\x08\0", "gzip"),
-            (b"\x89PNG\r\n", "picture"),
+            (&b"\x89PNG\r\n"[..], "picture"),
             (b"PAR1\0", "Parquet"),
             (&[&[0; 257][..], b"ustar"].concat(), "tar"),
         ] {

@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::{fmt, io};
 
+use serde_bytes::ByteBuf;
 use serde_json::{Map, Value};
 
 /// How deep a value is built. What is deeper becomes null: no fact of a record is there.
@@ -238,9 +239,9 @@ impl<'a> Scanner<'a> {
 
     /// Reads a string.
     fn string(&mut self) -> Result<Cow<'a, str>, NotJson> {
-        let start = self.at + 1;
+        let start = self.at;
         self.pass_string()?;
-        Ok(unescaped(self.text.get(start..self.at - 1).unwrap_or_default()))
+        Ok(unescaped(self.text.get(start..self.at).unwrap_or_default()))
     }
 
     /// Passes over a string.
@@ -359,53 +360,27 @@ fn plain(bytes: &[u8]) -> usize {
     at + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
-/// What is between the quotes of a string that was passed over.
-fn unescaped(raw: &str) -> Cow<'_, str> {
-    let mut parts = raw.split('\\');
-    let first = parts.next().unwrap_or_default();
-    if first.len() == raw.len() {
+/// What a string is that was passed over. The library gives halves of surrogate pairs as bytes that
+/// are not UTF-8.
+fn unescaped(quoted: &str) -> Cow<'_, str> {
+    let raw = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    if memchr::memchr(b'\\', raw.as_bytes()).is_none() {
         return Cow::Borrowed(raw);
     }
-    let (mut text, mut high) = (first.to_owned(), None);
-    while let Some(part) = parts.next() {
-        let mut rest = part.chars();
-        let first_half = high.take();
-        let letter = match rest.next() {
-            // Two backslashes: the next part is as it stands.
-            None => {
-                rest = parts.next().unwrap_or_default().chars();
-                '\\'
-            }
-            Some('b') => '\u{8}',
-            Some('f') => '\u{c}',
-            Some('n') => '\n',
-            Some('r') => '\r',
-            Some('t') => '\t',
-            Some('u') => {
-                let (digits, behind) = part.split_at_checked(5).unwrap_or((part, ""));
-                rest = behind.chars();
-                let unit = u32::from_str_radix(digits.get(1..).unwrap_or_default(), 16);
-                let unit = unit.unwrap_or_default();
-                high = Some(unit).filter(|unit| is_high(*unit) && behind.is_empty());
-                let pair = first_half.filter(|_| (0xdc00..0xe000).contains(&unit)).map(|first| {
-                    // In the place of the sign that stands for the first half.
-                    text.pop();
-                    0x1_0000 + ((first - 0xd800) << 10) + (unit - 0xdc00)
-                });
-                char::from_u32(pair.unwrap_or(unit)).unwrap_or(char::REPLACEMENT_CHARACTER)
-            }
-            Some(letter) => letter,
-        };
-        text.push(letter);
-        text.push_str(rest.as_str());
+    let bytes = serde_json::from_str::<ByteBuf>(quoted).unwrap_or_default();
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        // Each half has three bytes, of which only the first one is this.
+        if chunk.invalid() == [FIRST_OF_HALF] {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
     }
     Cow::Owned(text)
 }
 
-/// Whether a unit of UTF-16 is the first half of a pair.
-fn is_high(unit: u32) -> bool {
-    (0xd800..0xdc00).contains(&unit)
-}
+/// The first byte of half a surrogate pair.
+const FIRST_OF_HALF: u8 = 0xed;
 
 #[cfg(test)]
 mod tests {

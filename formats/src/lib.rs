@@ -1,24 +1,6 @@
 //! The formats of agent logs that the command knows: how each is recognised, where its steps are,
 //! and what a step says of itself.
 //!
-//! - [`probe`]: what a file is, by its content first and its name second.
-//! - [`mod@line`]: what one line is: its kind, its time, whether it is damaged.
-//! - [`lines`]: formats of one JSON object a line, a file each.
-//! - [`documents`]: formats of one JSON document a file, and where their steps are.
-//! - [`calls`]: the calls of tools in a record, and the answers to them.
-//! - [`count`]: what messages use, each counted once.
-//! - [`json`]: JSON as programs really write it.
-//! - [`facts`]: what a record says of itself: role, tools, model, ids, usage.
-//! - [`origin`]: what the metadata of an imported run say: from which file, in which format.
-//! - [`whole`]: the file again, out of its records.
-//! - [`revision`]: a document that went on.
-//! - [`encoding`]: byte order marks and UTF-16.
-//! - [`archive`]: the members of zip archives.
-//! - [`mod@files`]: sessions of several files, as one text.
-//! - [`foreign`]: files of known formats that are not read, by name.
-//! - [`envelope`]: payloads that are not one line of JSON, in one.
-//! - [`title`]: what a run is about.
-//!
 //! Facts are never stored: a record's payload is the source byte for byte, and [`facts_of`] reads
 //! them out of it when they are asked for.
 
@@ -137,18 +119,6 @@ impl Format {
     /// How files of this format become records.
     pub fn layout(self) -> Layout {
         match self {
-            Self::Car
-            | Self::ClaudeCode
-            | Self::Codex
-            | Self::CodexExec
-            | Self::Copilot
-            | Self::Goose
-            | Self::VsCodeLines
-            | Self::Pi
-            | Self::OpenClaw
-            | Self::GeminiLines
-            | Self::JsonLines
-            | Self::Text => Layout::Lines,
             Self::InspectEval => Layout::Archive,
             Self::SweAgent
             | Self::MiniSweAgent
@@ -162,6 +132,7 @@ impl Format {
             | Self::Otlp
             | Self::Chat
             | Self::Json => Layout::Document,
+            _ => Layout::Lines,
         }
     }
 }
@@ -197,6 +168,11 @@ pub fn facts_in(format: Format, value: &Value) -> Facts {
         (Format::Chat | Format::Json, _) | (_, Layout::Lines) => lines::facts(value),
         (_, Layout::Document | Layout::Archive | Layout::Files) => documents::facts(format, value),
     }
+}
+
+/// Whether a name, in small letters, has one of these endings.
+pub fn ends(name: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending))
 }
 
 impl std::fmt::Display for Format {

@@ -8,7 +8,6 @@ use runlog_stores::json_lines::UNTERMINATED;
 use super::PART;
 use super::envelope::ENVELOPE;
 use super::json::{NotJson, Scanner, string};
-use super::lines::copilot;
 use super::revision::REVISION;
 
 /// The kind of a line that is not exactly one JSON value.
@@ -25,7 +24,7 @@ pub struct Line {
     /// The time that the line gives itself.
     pub at: Option<Timestamp>,
     /// How the run ended, where the line says that it did.
-    pub end: Option<End>,
+    pub end: Option<RunStatus>,
     /// The run goes on, although an earlier line may say that it ended.
     pub goes_on: bool,
     /// Why it is kept as a raw record.
@@ -34,31 +33,6 @@ pub struct Line {
     is_plain: bool,
     /// It is of a file of text, and UTF-8.
     is_text: bool,
-}
-
-/// How a run says that it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It did what it was to do.
-    Completed,
-    /// It did not.
-    Failed,
-    /// It was asked to stop.
-    Cancelled,
-    /// It was stopped by something else.
-    Interrupted,
-}
-
-impl End {
-    /// The status of such a run.
-    pub fn status(self) -> RunStatus {
-        match self {
-            Self::Completed => RunStatus::Completed,
-            Self::Failed => RunStatus::Failed,
-            Self::Cancelled => RunStatus::Cancelled,
-            Self::Interrupted => RunStatus::Interrupted,
-        }
-    }
 }
 
 /// What is wrong with a line.
@@ -142,87 +116,80 @@ fn damage(text: &str, read: Result<(), NotJson>, mut scanner: Scanner<'_>) -> Li
     }
 }
 
-/// The few fields of a line that are of interest, whatever their values are.
-#[derive(Default)]
-struct Object<'a> {
-    record: Option<&'a str>,
-    type_: Option<&'a str>,
-    /// By the names in [`TIMES`].
-    times: [Option<&'a str>; TIMES.len()],
-    termination: Option<&'a str>,
-    payload: Option<&'a str>,
-    is_error: Option<&'a str>,
-    session_id: Option<&'a str>,
-    data: Option<&'a str>,
-    /// Of a message of Goose: when it was created.
-    created: Option<&'a str>,
-    /// Of a change of a chat of VS Code: what it does, what it changes, and the new value.
-    change: Option<&'a str>,
-    path: Option<&'a str>,
-    value: Option<&'a str>,
-}
+/// The fields of a line that are of interest, whatever their values are.
+const FIELDS: [&str; 11] = [
+    "record",
+    "type",
+    "termination",
+    "payload",
+    "is_error",
+    "session_id",
+    "data",
+    // Of a message of Goose: when it was created.
+    "created",
+    // Of a change of a chat of VS Code: what it does, what it changes, and the new value.
+    "kind",
+    "k",
+    "v",
+];
 
 /// The fields that give a line its time, the best first.
 const TIMES: [&str; 5] = ["timestamp", "started_at", "ended_at", "recorded_at", "startTime"];
 
+/// The texts of the values of [`FIELDS`] and [`TIMES`]: memory for no others.
+#[derive(Default)]
+struct Object<'a>([Option<&'a str>; FIELDS.len() + TIMES.len()]);
+
 impl<'a> Object<'a> {
+    fn place(key: &str) -> Option<usize> {
+        FIELDS.iter().chain(&TIMES).position(|field| *field == key)
+    }
+
     /// Takes a member if it is of interest.
     fn take(&mut self, key: Option<&str>, value: &'a str) {
-        let place = match key {
-            Some("record") => &mut self.record,
-            Some("type") => &mut self.type_,
-            Some("termination") => &mut self.termination,
-            Some("payload") => &mut self.payload,
-            Some("is_error") => &mut self.is_error,
-            Some("session_id") => &mut self.session_id,
-            Some("data") => &mut self.data,
-            Some("created") => &mut self.created,
-            Some("kind") => &mut self.change,
-            Some("v") => &mut self.value,
-            Some("k") => &mut self.path,
-            Some(key) => {
-                let place = TIMES.iter().position(|name| *name == key);
-                let Some(place) = place.and_then(|place| self.times.get_mut(place)) else { return };
-                place
-            }
-            None => return,
-        };
-        *place = Some(value);
+        let place = key.and_then(Self::place);
+        if let Some(place) = place.and_then(|place| self.0.get_mut(place)) {
+            *place = Some(value);
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        *self.0.get(Self::place(key)?)?
+    }
+
+    fn text(&self, key: &str) -> Option<Cow<'a, str>> {
+        string(self.get(key)?)
+    }
+
+    /// The string of a key of the object that a field is.
+    fn inner(&self, key: &str, inner: &str) -> Option<Cow<'a, str>> {
+        string(member(self.get(key)?, inner)?)
     }
 
     fn line(&self) -> Line {
-        let [record, type_] = [self.record, self.type_].map(|value| string(value?));
-        // What the items in the envelopes of Codex call themselves.
-        let inner = self.payload.and_then(|payload| member(payload, "type"));
+        let (record, type_) = (self.text("record"), self.text("type"));
         let end = match (record.as_deref(), type_.as_deref()) {
-            (Some("ended"), _) => Some(end(self.termination)),
+            (Some("ended"), _) => Some(self.termination()),
             (None, Some("result")) => self.result(),
-            (None, Some("turn.completed")) => Some(End::Completed),
-            (None, Some("turn.failed")) => Some(End::Failed),
-            (None, Some("session.shutdown")) => {
-                let shutdown = self.data.and_then(|data| member(data, "shutdownType"));
-                shutdown.map(|kind| copilot::end(&kind))
-            }
+            (None, Some("turn.completed")) => Some(RunStatus::Completed),
+            (None, Some("turn.failed")) => Some(RunStatus::Failed),
+            (None, Some("session.shutdown")) => self.shutdown(),
             _ => None,
         };
-        let at = self.times.into_iter().find_map(|time| string(time?)?.parse().ok());
-        Line {
-            at: at.or_else(|| self.unix_time()),
-            end,
-            goes_on: matches!(type_.as_deref(), Some("turn.started" | "session.resume")),
-            kind: [record, inner, type_, self.changed()]
-                .into_iter()
-                .flatten()
-                .find_map(|word| kind(&word)),
-            ..Line::default()
-        }
+        let at = TIMES.iter().find_map(|key| self.text(key)?.parse().ok());
+        let goes_on = matches!(type_.as_deref(), Some("turn.started" | "session.resume"));
+        // What the items in the envelopes of Codex call themselves.
+        let inner = self.inner("payload", "type");
+        let mut words = [record, inner, type_, self.changed()].into_iter().flatten();
+        let kind = words.find_map(|word| kind(&word));
+        Line { at: at.or_else(|| self.unix_time()), end, goes_on, kind, ..Line::default() }
     }
 
     /// What a change of a chat of VS Code changes.
     fn changed(&self) -> Option<Cow<'a, str>> {
-        self.change.filter(|change| matches!(*change, "1" | "2" | "3"))?;
+        self.get("kind").filter(|change| matches!(*change, "1" | "2" | "3"))?;
         let mut first = None;
-        let path = Scanner::new(self.path?).each(|_, value| {
+        let path = Scanner::new(self.get("k")?).each(|_, value| {
             first = first.or(Some(value));
         });
         path.ok().and_then(|()| string(first?))
@@ -231,33 +198,48 @@ impl<'a> Object<'a> {
     /// A time that is a number: of a message of Goose in seconds, of a chat of VS Code in
     /// milliseconds.
     fn unix_time(&self) -> Option<Timestamp> {
-        let seconds = self.created.and_then(|created| created.parse::<i64>().ok());
+        let seconds = self.get("created").and_then(|created| created.parse::<i64>().ok());
         let millis = || {
-            let chat = self.value.filter(|_| self.change == Some("0"))?;
-            raw_member(chat, "creationDate")?.parse::<i64>().ok()
+            let chat = self.get("v").filter(|_| self.get("kind") == Some("0"))?;
+            member(chat, "creationDate")?.parse::<i64>().ok()
         };
         let millis = seconds.and_then(|seconds| seconds.checked_mul(1000)).or_else(millis)?;
         (millis >= 0).then(|| millis.checked_mul(1_000_000))?.map(Timestamp)
     }
 
+    /// How a run of CAR ended. A termination of an unknown form is an end all the same.
+    fn termination(&self) -> RunStatus {
+        let [kind, status] = ["kind", "status"].map(|key| self.inner("termination", key));
+        match (kind.as_deref(), status.as_deref()) {
+            (Some("incomplete"), _) => RunStatus::Interrupted,
+            (Some("cancelled"), _) => RunStatus::Cancelled,
+            (_, Some("failure" | "give_up" | "timeout")) => RunStatus::Failed,
+            _ => RunStatus::Completed,
+        }
+    }
+
     /// How a run of `claude --output-format stream-json` ended, by its last line.
-    fn result(&self) -> Option<End> {
-        string(self.session_id?)?;
-        match self.is_error? {
-            "false" => Some(End::Completed),
-            "true" => Some(End::Failed),
+    fn result(&self) -> Option<RunStatus> {
+        self.text("session_id")?;
+        match self.get("is_error")? {
+            "false" => Some(RunStatus::Completed),
+            "true" => Some(RunStatus::Failed),
             _ => None,
         }
     }
-}
 
-/// The string that an object has for a key.
-fn member<'a>(object: &'a str, key: &str) -> Option<Cow<'a, str>> {
-    string(raw_member(object, key)?)
+    /// How a session of Copilot ended.
+    fn shutdown(&self) -> Option<RunStatus> {
+        Some(match &*self.inner("data", "shutdownType")? {
+            "routine" => RunStatus::Completed,
+            "error" => RunStatus::Failed,
+            _ => RunStatus::Interrupted,
+        })
+    }
 }
 
 /// The text of the value that an object has for a key.
-fn raw_member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
+fn member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     let mut found = None;
     Scanner::new(object)
         .each(|name, value| {
@@ -276,18 +258,6 @@ pub fn kind(word: &str) -> Option<String> {
     let fits = (1..=MAX_KIND).contains(&word.len()) && word.bytes().all(is_plain);
     (fits && ![RAW, UNTERMINATED, PART, REVISION, ENVELOPE].contains(&word))
         .then(|| word.to_owned())
-}
-
-/// How the run ended, by what its termination says. A termination of an unknown form is an end all
-/// the same.
-fn end(termination: Option<&str>) -> End {
-    let [kind, status] = ["kind", "status"].map(|key| member(termination?, key));
-    match (kind.as_deref(), status.as_deref()) {
-        (Some("incomplete"), _) => End::Interrupted,
-        (Some("cancelled"), _) => End::Cancelled,
-        (_, Some("failure" | "give_up" | "timeout")) => End::Failed,
-        _ => End::Completed,
-    }
 }
 
 #[cfg(test)]
@@ -379,12 +349,12 @@ mod tests {
         assert_eq!(end_of(r#"{"record":"started","run_id":"r"}"#), None);
         assert_eq!(end_of(r#"{"record":"turn"}"#), None);
         for (termination, end) in [
-            (r#"{"kind":"incomplete"}"#, End::Interrupted),
-            (r#"{"kind":"outcome","status":"success","outcome":{}}"#, End::Completed),
-            (r#"{"kind":"outcome","status":"give_up"}"#, End::Failed),
-            (r#"{"kind":"cancelled","cancellation":{}}"#, End::Cancelled),
-            ("17", End::Completed),
-            (r#"["incomplete","failure"]"#, End::Completed),
+            (r#"{"kind":"incomplete"}"#, RunStatus::Interrupted),
+            (r#"{"kind":"outcome","status":"success","outcome":{}}"#, RunStatus::Completed),
+            (r#"{"kind":"outcome","status":"give_up"}"#, RunStatus::Failed),
+            (r#"{"kind":"cancelled","cancellation":{}}"#, RunStatus::Cancelled),
+            ("17", RunStatus::Completed),
+            (r#"["incomplete","failure"]"#, RunStatus::Completed),
         ] {
             let line = format!(r#"{{"record":"ended","termination":{termination}}}"#);
             assert_eq!(end_of(&line), Some(end), "{line}");
@@ -399,8 +369,8 @@ mod tests {
                 r#"{{"type":"result","subtype":"success","is_error":{error},"session_id":"s"}}"#
             )
         };
-        assert_eq!(end_of(&result("false")), Some(End::Completed));
-        assert_eq!(end_of(&result("true")), Some(End::Failed));
+        assert_eq!(end_of(&result("false")), Some(RunStatus::Completed));
+        assert_eq!(end_of(&result("true")), Some(RunStatus::Failed));
         assert_eq!(end_of(&result("1")), None);
         assert_eq!(end_of(r#"{"type":"result","is_error":false}"#), None);
     }
@@ -412,10 +382,10 @@ mod tests {
             format!(r#"{{"type":"session.shutdown","data":{{"shutdownType":"{kind}"}}}}"#)
         };
         for (text, end) in [
-            (r#"{"type":"turn.completed","usage":{}}"#, End::Completed),
-            (r#"{"type":"turn.failed","error":{"message":"m"}}"#, End::Failed),
-            (&shutdown("routine"), End::Completed),
-            (&shutdown("error"), End::Failed),
+            (r#"{"type":"turn.completed","usage":{}}"#, RunStatus::Completed),
+            (r#"{"type":"turn.failed","error":{"message":"m"}}"#, RunStatus::Failed),
+            (&shutdown("routine"), RunStatus::Completed),
+            (&shutdown("error"), RunStatus::Failed),
         ] {
             assert_eq!(line(text).end, Some(end), "{text}");
         }

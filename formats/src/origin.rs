@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use runlog::RunMetadata;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::encoding::Encoding;
 use super::{Format, Layout};
@@ -12,7 +13,7 @@ use super::{Format, Layout};
 ///
 /// All of it is of the moment when the run was started: a file that grew since has more bytes.
 /// Imports of the first versions said no more than the name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The name of the file.
     pub imported_from: String,
@@ -52,6 +53,11 @@ impl Origin {
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// The digest of these bytes.
+pub fn digest(bytes: &[u8]) -> String {
+    digest_text(&Sha256::digest(bytes))
 }
 
 /// A digest as `sha256:` and the digits that `sha256sum` prints.

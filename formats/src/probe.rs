@@ -18,8 +18,8 @@
 use std::io::{self, Read, Seek};
 
 use super::documents::series;
-use super::json::Scanner;
-use super::{Format, archive, documents, foreign, lines};
+use super::json::{Scanner, without_mark};
+use super::{Format, archive, documents, ends, foreign, lines};
 
 /// How much of a file is looked at to see whether it has lines, and which.
 const HEAD: u64 = 256 << 10;
@@ -70,7 +70,7 @@ pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<
             let is_one_line = !begins.trim_ascii().contains(&b'\n');
             if is_one_line && begins.trim_ascii_start().starts_with(b"[") {
                 if let Ok(Known::Document(format, text)) = document(file, len, &name)?
-                    && series::is_array_of_objects(json(&text))
+                    && series::is_array_of_objects(without_mark(&text))
                 {
                     return Ok(Known::Document(format, text));
                 }
@@ -108,11 +108,6 @@ fn is_of_lines(name: &str) -> bool {
 /// Whether files of this name are one document each.
 fn is_of_document(name: &str) -> bool {
     ends(name, &[".json", ".traj", ".eval"])
-}
-
-/// Whether a name, in small letters, has one of these endings.
-pub fn ends(name: &str, endings: &[&str]) -> bool {
-    endings.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether the first line is one object or array, and, if the name is that of a document, another
@@ -164,7 +159,7 @@ fn document(file: &mut impl Read, len: u64, name: &str) -> io::Result<Result<Kno
     let Ok(text) = String::from_utf8(bytes) else {
         return Ok(Err("not JSON: it is not UTF-8".to_owned()));
     };
-    let read = documents::read(json(&text)).map(|document| {
+    let read = documents::read(without_mark(&text)).map(|document| {
         series::array_format(&document).unwrap_or_else(|| documents::format(&document, name))
     });
     Ok(match read {
@@ -174,11 +169,6 @@ fn document(file: &mut impl Read, len: u64, name: &str) -> io::Result<Result<Kno
             None => Err(error.to_string()),
         },
     })
-}
-
-/// A document without the mark of its byte order.
-pub fn json(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 fn whole(file: &mut impl Read, len: u64) -> io::Result<Vec<u8>> {

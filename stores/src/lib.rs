@@ -39,6 +39,7 @@ mod objects;
 mod of_log;
 mod room;
 pub mod run_store;
+pub mod safe_open;
 pub mod sessions;
 pub mod trajectory;
 mod worker;

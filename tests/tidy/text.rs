@@ -23,6 +23,7 @@ const TOUCHES: [(&str, &[&str]); 3] = [
             "stores/src/run_store/below.rs",
             "stores/src/run_store/folder.rs",
             "stores/src/run_store/tree.rs",
+            "stores/src/safe_open.rs",
         ],
     ),
     // The types convert times, and do not look at the clock.

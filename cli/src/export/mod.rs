@@ -28,7 +28,6 @@ use serde_json::value::RawValue;
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
 use crate::find;
-use crate::formats::files::Splitter;
 use crate::formats::origin::Origin;
 use crate::message::complain;
 use crate::names::{names_of, stem};
@@ -38,7 +37,6 @@ use crate::store;
 use self::lines::Form;
 use self::outcome::{Why, Written, is_gone};
 use self::report::Reporter;
-use self::session_files::SessionFiles;
 use self::tree::Tree;
 
 /// How many bytes are written at once.
@@ -182,10 +180,10 @@ impl Files<'_> {
     /// Writes the files of a run below the folder of these names, each whole or not at all.
     fn write_files(&self, run: &RunSummary, names: &[String], form: &Form) -> Result<Written, Why> {
         // All records are read before the first file has its name.
-        lines::write(self.log, run, form, &mut io::sink())?;
-        let mut files = SessionFiles::new(&self.tree, names);
-        let written = lines::write(self.log, run, form, &mut Splitter::new(&mut files));
-        files.why.map_or(written, Err)
+        let mut text = Vec::new();
+        let written = lines::write(self.log, run, form, &mut text)?;
+        session_files::write(&self.tree, names, &text)?;
+        Ok(written)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::args::EndStatus;
+use runlog::RunStatus;
+
 use crate::formats::Format;
+use crate::status::EndStatus;
 
 /// The arguments of `import`.
 #[derive(Debug, Default, clap::Args)]
@@ -62,6 +64,13 @@ pub(crate) struct ImportArgs {
     /// Show progress on standard error also where that is no terminal.
     #[arg(long)]
     pub(crate) progress: bool,
+}
+
+impl ImportArgs {
+    /// How runs end of whose end their files say nothing; without it they stay in progress.
+    pub(crate) fn end_status(&self) -> Option<RunStatus> {
+        self.end.map(EndStatus::status)
+    }
 }
 
 /// Reads the name of a format.

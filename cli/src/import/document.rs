@@ -1,169 +1,62 @@
-//! A JSON document into a run: its steps, and the parts between them, from the first byte to the
-//! last. An archive into a run: its bytes, and then what is compressed in it.
+//! A JSON document into a run: its steps, and the parts between them. An archive into a run: its
+//! bytes, and then what is compressed in it.
+//!
+//! A document that goes on: what it has more than its run is appended.
+//!
+//! | the steps of the document | then |
+//! |---|---|
+//! | begin with those of the run | the others are appended, and how all of them make the document |
+//! | differ | is a change: an error, or with `--replace` imported anew |
+//!
+//! [`Revision`] says what the records are.
 
-use std::collections::HashMap;
-use std::io::Read as _;
-use std::ops::Range;
+use std::io::{self, Read as _};
 
-use runlog::{ContentType, Outcome, RunStatus, RunSummary, Timestamp};
+use runlog::{Allow, ContentType, Outcome, RunStatus, RunSummary, Seq, Timestamp};
 
-use crate::formats::archive;
-use crate::formats::documents::split::{Shallow, Step, steps};
-use crate::formats::documents::{self, Course, series};
+use crate::formats::documents::split::{Parsed, Shallow, steps};
+use crate::formats::documents::{self, series};
 use crate::formats::encoding::Encoding;
-use crate::formats::line::{End, LineDamage};
-use crate::formats::origin::Origin;
-use crate::formats::probe::{MAX_DOCUMENT, ends, json};
-use crate::formats::{Format, Layout, MEMBER, PART};
+use crate::formats::json::without_mark;
+use crate::formats::line::LineDamage;
+use crate::formats::origin::{Origin, digest};
+use crate::formats::probe::MAX_DOCUMENT;
+use crate::formats::revision::{REVISION, Revision};
+use crate::formats::{Format, Layout, MEMBER, PART, archive, ends};
 use crate::output::size;
-use crate::store::MAX_RECORD;
 
-use super::batch::{Batch, Target};
-use super::file::{Done, FileError, How, Imported, Importer, outcome};
-use super::grow::Compared;
+use super::batch::Target;
+use super::done::{Done, How, Imported};
+use super::file::{Importer, waits};
 use super::input::Input;
-use super::reading::digest;
+use super::pieces::{Feed, Item, MAX_PART, Piece, cut};
+use super::refusal::{FileError, Problem};
 use super::replace::Replacement;
 use super::safe_open::Opened;
 use super::session_folder::Parts;
-use super::sidecars::Kind;
 use super::tree::Source;
-
-/// The longest part of a document or an archive that is one record.
-const MAX_PART: usize = 4 << 20;
-
-/// The longest text between two steps that counts as what joins all of them.
-const MAX_JOIN: usize = 64;
 
 /// The most bytes that are taken out of an archive. A small one may hold what is endless.
 const MAX_UNPACKED: u64 = 1 << 30;
 
-/// A piece of a document that becomes a record.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) range: Range<usize>,
-    /// The array that the step is in; none for parts.
-    pub(crate) array: Option<&'static str>,
-}
-
-/// Cuts a document into its steps and the parts between them, and finds what joins the steps.
-fn cut(text: &str, steps: &[Step]) -> (Vec<Piece>, String) {
-    let between = |pair: &[Step]| match pair {
-        [left, right] => text.get(left.range.end..right.range.start).unwrap_or_default(),
-        _ => "",
-    };
-    let mut counts = HashMap::new();
-    let gaps = steps.windows(2).map(between);
-    for gap in gaps.filter(|gap| gap.len() <= MAX_JOIN) {
-        *counts.entry(gap).or_insert(0_u64) += 1;
-    }
-    // The shorter one of two that are as frequent, so that the same document gives the same pieces.
-    let most = counts.into_iter().max_by_key(|(gap, n)| (*n, std::cmp::Reverse(*gap)));
-    let join = most.map_or("", |(gap, _)| gap);
-    let (mut pieces, mut at, mut is_behind_step) = (Vec::new(), 0, false);
-    for step in steps {
-        let gap = at..step.range.start;
-        let is_record = step.range.len() as u64 <= MAX_RECORD;
-        if !(is_behind_step && is_record && text.get(gap.clone()) == Some(join)) {
-            parts(text, gap, &mut pieces);
-        }
-        if is_record {
-            pieces.push(Piece { range: step.range.clone(), array: Some(step.array) });
-        } else {
-            parts(text, step.range.clone(), &mut pieces);
-        }
-        (at, is_behind_step) = (step.range.end, is_record);
-    }
-    parts(text, at..text.len(), &mut pieces);
-    (pieces, join.to_owned())
-}
-
-/// A range in parts that are short enough to be records.
-fn parts(text: &str, range: Range<usize>, pieces: &mut Vec<Piece>) {
-    let mut start = range.start;
-    while start < range.end {
-        let end = text.floor_char_boundary((start + MAX_PART).min(range.end));
-        pieces.push(Piece { range: start..end, array: None });
-        start = end;
-    }
-}
-
-/// A record of a document.
-pub(crate) struct Item {
-    pub(crate) kind: String,
-    pub(crate) content: ContentType,
-    pub(crate) at: Option<Timestamp>,
-}
-
-impl Piece {
-    pub(crate) fn bytes<'t>(&self, text: &'t str) -> &'t [u8] {
-        text.as_bytes().get(self.range.clone()).unwrap_or_default()
-    }
-
-    /// What is told of the record.
-    pub(crate) fn item(&self, text: &str, format: Format, part: &str, is_alone: bool) -> Item {
-        let Some(array) = self.array else {
-            let content = if is_alone { ContentType::JSON } else { ContentType::TEXT };
-            return Item { kind: part.to_owned(), content, at: None };
-        };
-        let json = text.get(self.range.clone()).unwrap_or_default();
-        let (word, at) = series::step(format, json);
-        Item { kind: word.unwrap_or_else(|| array.to_owned()), content: ContentType::JSON, at }
-    }
-}
-
 /// Takes one record.
 type TakeItem<'t> = dyn FnMut(&[u8], Item) -> Result<(), FileError> + 't;
 
-/// Records on their way into a run.
-pub(crate) struct Feed<'i> {
-    to: Target<'i>,
-    batch: Batch,
-    /// The time of the last record that gave one; of those in front of the first, the start.
-    at: Timestamp,
-    progress: &'i dyn Fn(u64),
-}
-
-impl<'i> Feed<'i> {
-    pub(crate) fn new(to: Target<'i>, at: Timestamp, progress: &'i dyn Fn(u64)) -> Self {
-        Self { to, batch: Batch::default(), at, progress }
-    }
-
-    pub(crate) fn take(&mut self, bytes: &[u8], item: Item) -> Result<(), FileError> {
-        self.at = item.at.unwrap_or(self.at);
-        let start = self.batch.bytes.len();
-        self.batch.bytes.extend_from_slice(bytes);
-        let range = start..self.batch.bytes.len();
-        self.batch.add(range, Some(item.kind), item.content, self.at);
-        if self.batch.is_full(0) { self.flush() } else { Ok(()) }
-    }
-
-    pub(crate) fn flush(&mut self) -> Result<(), FileError> {
-        if !self.batch.is_empty() {
-            self.batch.append(self.to)?;
-            (self.progress)(self.batch.bytes.len() as u64);
-            self.batch.clear();
-        }
-        Ok(())
-    }
-}
-
 /// A file of one document or archive, ready to become a run.
-pub(crate) struct Whole<'a> {
-    pub(crate) source: &'a Source,
-    pub(crate) format: Format,
+struct Whole<'a> {
+    source: &'a Source,
+    format: Format,
     layout: Layout,
     encoding: Encoding,
-    pub(crate) bytes: &'a [u8],
+    bytes: &'a [u8],
     modified: Timestamp,
-    course: Course,
+    parsed: Parsed,
+    pieces: Vec<Piece>,
+    join: String,
     /// The first time that a step gives.
     first: Option<Timestamp>,
     records: u64,
-    join: String,
-    /// What of it cannot be read.
-    damaged: Vec<(u64, LineDamage)>,
-    unread: Vec<(String, String)>,
+    progress: &'a dyn Fn(u64),
 }
 
 impl Importer<'_> {
@@ -176,34 +69,9 @@ impl Importer<'_> {
         text: &str,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let parsed = series::parse(format, text).map_err(std::io::Error::from)?;
-        if self.follows && parsed.torn_at.is_some() {
-            return Ok(Done::Waits);
-        }
-        let (pieces, join) = cut(text, &parsed.steps);
-        let items = |from: usize| {
-            let is_alone = pieces.len() == 1;
-            let pieces = pieces.iter().skip(from);
-            pieces.map(move |piece| (piece, piece.item(text, format, PART, is_alone)))
-        };
-        let torn = parsed.torn_at.map(|at| text.get(..at).unwrap_or_default().lines().count());
-        let file = Whole {
-            source,
-            format,
-            layout: Layout::Document,
-            encoding: input.encoding,
-            bytes: text.as_bytes(),
-            modified: input.modified,
-            course: parsed.course,
-            first: items(0).find_map(|(_, item)| item.at),
-            records: pieces.len() as u64,
-            join,
-            damaged: torn.map(|line| (line as u64 + 1, LineDamage::Torn)).into_iter().collect(),
-            unread: Vec::new(),
-        };
-        self.whole(&file, &pieces, progress, &|feed| {
-            items(0).try_for_each(|(piece, item)| feed.take(piece.bytes(text), item))
-        })
+        let parsed = series::parse(format, text).map_err(io::Error::from)?;
+        let file = Whole::of_text(source, (format, Layout::Document), text, parsed, progress);
+        self.whole(&Whole { encoding: input.encoding, modified: input.modified, ..file })
     }
 
     /// Imports a session of several files.
@@ -214,35 +82,10 @@ impl Importer<'_> {
         opened: &mut Opened,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let format = parts.format;
-        if !self.only.is_empty() && !self.only.contains(&format) {
-            return Ok(Done::Sidecar(Kind::OtherFormats));
-        }
         let (files, modified) = parts.read(opened)?;
-        let parsed = files.parse(format);
-        if self.follows && !parsed.damaged.is_empty() {
-            return Ok(Done::Waits);
-        }
-        let text = files.text();
-        let (pieces, join) = cut(text, &parsed.steps);
-        let items = || pieces.iter().map(|piece| (piece, piece.item(text, format, PART, false)));
-        let file = Whole {
-            source,
-            format,
-            layout: Layout::Files,
-            encoding: Encoding::Utf8,
-            bytes: text.as_bytes(),
-            modified,
-            course: parsed.course,
-            first: items().find_map(|(_, item)| item.at),
-            records: pieces.len() as u64,
-            join,
-            damaged: Vec::new(),
-            unread: parsed.damaged,
-        };
-        self.whole(&file, &pieces, progress, &|feed| {
-            items().try_for_each(|(piece, item)| feed.take(piece.bytes(text), item))
-        })
+        let (text, parsed) = (files.text(), files.parse(parts.format));
+        let file = Whole::of_text(source, (parts.format, Layout::Files), text, parsed, progress);
+        self.whole(&Whole { modified, ..file })
     }
 
     /// Imports a log of Inspect that is a zip archive.
@@ -253,10 +96,11 @@ impl Importer<'_> {
         bytes: &[u8],
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let (mut course, mut first, mut records) = (Course::default(), None, 0);
-        let unread = members(bytes, &mut |name, text, document| {
+        let (mut parsed, mut first, mut records) = (Parsed::default(), None, 0);
+        let format = Format::InspectEval;
+        parsed.unread = members(bytes, &mut |name, text, document| {
             if name == "header.json" {
-                course = documents::course(Format::InspectEval, document);
+                parsed.course = documents::course(format, document);
             }
             member_items(text, document, &mut |_, item| {
                 first = first.or(item.at);
@@ -264,154 +108,264 @@ impl Importer<'_> {
                 Ok(())
             })
         })?;
-        records += bytes.chunks(MAX_PART).len() as u64;
-        let file = Whole {
+        let starts = (0..bytes.len()).step_by(MAX_PART);
+        let piece =
+            |start: usize| Piece { range: start..bytes.len().min(start + MAX_PART), array: None };
+        let pieces: Vec<Piece> = starts.map(piece).collect();
+        self.whole(&Whole {
             source,
-            format: Format::InspectEval,
+            format,
             layout: Layout::Archive,
             encoding: Encoding::Utf8,
             bytes,
             modified: input.modified,
-            course,
-            first,
-            records,
+            parsed,
+            records: records + pieces.len() as u64,
+            pieces,
             join: String::new(),
-            damaged: Vec::new(),
-            unread,
-        };
-        self.whole(&file, &[], progress, &|feed| {
-            for chunk in bytes.chunks(MAX_PART) {
-                let (kind, content) = (PART.to_owned(), ContentType::BYTES);
-                feed.take(chunk, Item { kind, content, at: None })?;
-            }
-            members(bytes, &mut |_, text, document| {
-                member_items(text, document, &mut |bytes, item| feed.take(bytes, item))
-            })
-            .map(drop)
+            first,
+            progress,
         })
     }
 
-    /// Imports a file that is one document, which has these pieces, or an archive.
-    fn whole(
-        &self,
-        file: &Whole<'_>,
-        pieces: &[Piece],
-        progress: &dyn Fn(u64),
-        feed_it: &dyn Fn(&mut Feed<'_>) -> Result<(), FileError>,
-    ) -> Result<Done, FileError> {
-        let source = file.source;
-        let encoded = file.encoding.encode(file.bytes);
-        let origin = Origin {
-            imported_from: source.file_name(),
-            path: source.path_text(),
-            format: Some(file.format),
-            layout: file.layout,
-            encoding: file.encoding,
-            bytes: Some(encoded.len() as u64),
-            digest: Some(digest(&encoded)),
-            records: Some(file.records),
-            join: file.join.clone(),
+    /// Imports a file that is one document or archive.
+    fn whole(&self, file: &Whole<'_>) -> Result<Done, FileError> {
+        if self.args.follow && file.is_torn() {
+            return Ok(waits());
+        }
+        let (source, origin) = (file.source, file.origin());
+        let new = |how| Ok(file.done(how, self.end_of(file, file.modified).as_ref()));
+        let Some((summary, stored)) = self.existing(source)? else {
+            self.start(source.ids(), &origin.to_json(), file.at(), |to| self.fill(file, to))?;
+            return new(How::Imported);
         };
-        drop(encoded);
-        let existing = self.existing(source)?;
-        let Some((summary, stored)) = &existing else {
-            self.start(source.ids(), &origin.to_json(), file.at(), |to| {
-                self.fill(file, to, progress, feed_it)
-            })?;
-            return Ok(file.done(How::Imported, file.status(self)));
+        let old = |how| {
+            let status = self.run(source.ids().into())?.status;
+            Ok(Done::Run(Imported { status, ..file.imported(how) }))
         };
-        let last = self.revision(summary, stored)?;
-        let stored_file = last.as_ref().map_or_else(
-            || (stored.bytes, stored.digest.clone()),
-            |revision| (Some(revision.bytes), Some(revision.digest.clone())),
-        );
-        let is_same =
-            stored.layout == origin.layout && stored_file == (origin.bytes, origin.digest.clone());
-        if is_same && (last.is_some() || stored.records == Some(summary.records)) {
-            let is_ended = self.end_whole(file, summary)?;
-            let how = if is_ended { How::Continued } else { How::AlreadyThere };
-            return Ok(file.done(how, self.status(source)?));
+        let stored = self.latest(&summary, stored)?;
+        let is_same = stored.layout == origin.layout
+            && (stored.bytes, &stored.digest) == (origin.bytes, &origin.digest);
+        if is_same && stored.records == Some(summary.records) {
+            let is_ended = self.end_whole(file, &summary)?;
+            return old(if is_ended { How::Continued } else { How::AlreadyThere });
         }
         // An import that was cut short left a run in progress with a part of the same file.
         let was_cut = is_same && !summary.status.is_ended() && summary.records < file.records;
         let mut from = None;
-        let are_documents = file.layout != Layout::Archive && file.layout == stored.layout;
-        let has_steps = pieces.iter().any(|piece| piece.array.is_some());
-        if !was_cut && are_documents && has_steps {
-            match self.compare_steps(file, summary, pieces)? {
-                Compared::GoesOn { steps } => {
-                    self.go_on_with(file, summary, pieces, steps, &origin, progress)?;
-                    return Ok(file.done(How::Continued, self.status(source)?));
-                }
-                Compared::Differs(step) => from = Some(("step", step)),
+        if !was_cut && stored.layout == file.layout && file.steps().next().is_some() {
+            let (steps, are_same) = self.compare_steps(file, &summary)?;
+            if are_same {
+                self.go_on_with(file, &summary, steps, &origin)?;
+                return old(How::Continued);
             }
+            from = Some(("step", steps as u64 + 1));
         }
-        if !was_cut && !self.replace {
-            return Err(Self::differs(source, from));
+        if !was_cut && !self.args.replace {
+            return Err(Problem::Differs(from).of(source.ids()));
         }
-        let replacement = Replacement { old: summary, may_lose: true };
-        self.replace(replacement, &origin, file.at(), |to| self.fill(file, to, progress, feed_it))?;
-        let how = if was_cut { How::Imported } else { How::Replaced };
-        Ok(file.done(how, file.status(self)))
+        let replacement = Replacement { old: &summary, may_lose: true };
+        self.replace(replacement, &origin, file.at(), |to| self.fill(file, to))?;
+        new(if was_cut { How::Imported } else { How::Replaced })
     }
 
     /// All records of a file, and its end.
-    fn fill(
-        &self,
-        file: &Whole<'_>,
-        to: Target<'_>,
-        progress: &dyn Fn(u64),
-        feed_it: &dyn Fn(&mut Feed<'_>) -> Result<(), FileError>,
-    ) -> Result<(), FileError> {
-        let mut feed = Feed::new(to, file.at(), progress);
-        feed_it(&mut feed)?;
+    fn fill(&self, file: &Whole<'_>, to: Target<'_>) -> Result<(), FileError> {
+        let mut feed = Feed::new(to, file.at(), file.progress);
+        for piece in &file.pieces {
+            feed.take(piece.bytes(file.bytes), file.item(piece))?;
+        }
+        if file.layout == Layout::Archive {
+            members(file.bytes, &mut |_, text, document| {
+                member_items(text, document, &mut |bytes, item| feed.take(bytes, item))
+            })?;
+        }
         feed.flush()?;
-        let end = self.end_of(file, feed.at);
-        end.map_or(Ok(()), |end| Ok(to.end(&end)?))
+        self.end_of(file, feed.at).map_or(Ok(()), |end| Ok(to.end(&end)?))
     }
 
-    /// How a run ends that has not ended, if its document says so, or the user does.
+    /// How a run ends, if its document says so, or the user does.
     fn end_of(&self, file: &Whole<'_>, last_at: Timestamp) -> Option<Outcome> {
-        let status = file.course.end.map(End::status).or(self.end)?;
-        Some(outcome(status, file.course.ended.unwrap_or(last_at)))
+        let course = &file.parsed.course;
+        self.outcome_of(course.end, course.ended.unwrap_or(last_at))
     }
 
-    /// Ends such a run.
-    pub(crate) fn end_whole(
-        &self,
-        file: &Whole<'_>,
-        summary: &RunSummary,
-    ) -> Result<bool, FileError> {
+    /// Ends a run that has not ended.
+    fn end_whole(&self, file: &Whole<'_>, summary: &RunSummary) -> Result<bool, FileError> {
         let end = self.end_of(file, summary.last_at).filter(|_| !summary.status.is_ended());
         end.map_or(Ok(false), |end| self.end_run(file.source.ids(), &end).map(|()| true))
     }
+
+    /// What the metadata of a run say of its file, as the document went on last.
+    pub(crate) fn latest(&self, summary: &RunSummary, origin: Origin) -> Result<Origin, FileError> {
+        let may_go_on = matches!(origin.layout, Layout::Document | Layout::Files);
+        let has_more = origin.records.is_some_and(|first| summary.records > first);
+        if !may_go_on || !has_more {
+            return Ok(origin);
+        }
+        let last = Seq(summary.records - 1);
+        let record = self.trace(summary.into())?.range(last..)?.next().transpose()?;
+        let record = record.filter(|record| record.kind() == Some(REVISION));
+        let revision = record.and_then(|record| Revision::of(record.payload()));
+        Ok(match revision {
+            Some(Revision { bytes, digest, .. }) => Origin {
+                bytes: Some(bytes),
+                digest: Some(digest),
+                records: Some(summary.records),
+                ..origin
+            },
+            None => origin,
+        })
+    }
+
+    /// How many steps of a run are the first ones of a document, and whether all are.
+    fn compare_steps(
+        &self,
+        file: &Whole<'_>,
+        summary: &RunSummary,
+    ) -> Result<(usize, bool), FileError> {
+        let (mut own, mut steps) = (file.steps(), 0);
+        for record in self.trace(summary.into())? {
+            let record = record?;
+            if record.kind().is_some_and(|kind| [PART, REVISION].contains(&kind)) {
+                continue;
+            }
+            if own.next().map(|piece| piece.bytes(file.bytes)) != Some(record.payload()) {
+                return Ok((steps, false));
+            }
+            steps += 1;
+        }
+        Ok((steps, true))
+    }
+
+    /// Appends the steps of the document beyond these to its run, and the record that says how all
+    /// steps make the document.
+    fn go_on_with(
+        &self,
+        file: &Whole<'_>,
+        summary: &RunSummary,
+        steps: usize,
+        origin: &Origin,
+    ) -> Result<(), FileError> {
+        let to = self.target(file.source, Allow::nothing().after_end(summary.status.is_ended()));
+        let mut feed = Feed::new(to, summary.last_at, file.progress);
+        let (mut parts, mut count) = (Vec::new(), 0_u64);
+        for piece in &file.pieces {
+            if piece.is_step() {
+                count += 1;
+            } else {
+                parts.push(count);
+            }
+        }
+        let new = file.steps().skip(steps);
+        for piece in new.chain(file.pieces.iter().filter(|piece| !piece.is_step())) {
+            let item = piece.item(file.bytes, file.format, Item::part(PART, ContentType::TEXT));
+            feed.take(piece.bytes(file.bytes), item)?;
+        }
+        let revision = Revision {
+            bytes: origin.bytes.unwrap_or_default(),
+            digest: origin.digest.clone().unwrap_or_default(),
+            join: origin.join.clone(),
+            steps: count,
+            parts,
+        };
+        feed.take(revision.to_json().as_bytes(), Item::part(REVISION, ContentType::JSON))?;
+        feed.flush()?;
+        self.end_whole(file, summary).map(drop)
+    }
 }
 
-impl Whole<'_> {
+impl<'a> Whole<'a> {
+    /// A document, or the files of a session.
+    fn of_text(
+        source: &'a Source,
+        (format, layout): (Format, Layout),
+        text: &'a str,
+        parsed: Parsed,
+        progress: &'a dyn Fn(u64),
+    ) -> Self {
+        let (pieces, join) = cut(text, &parsed.steps);
+        let (bytes, records) = (text.as_bytes(), pieces.len() as u64);
+        let (encoding, modified, first) = (Encoding::Utf8, Timestamp(0), None);
+        let mut whole = Self {
+            source,
+            format,
+            layout,
+            encoding,
+            bytes,
+            modified,
+            parsed,
+            pieces,
+            join,
+            first,
+            records,
+            progress,
+        };
+        let first = whole.steps().find_map(|step| whole.item(step).at);
+        whole.first = first;
+        whole
+    }
+
+    fn steps(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter().filter(|piece| piece.is_step())
+    }
+
+    /// What is told of the record of a piece.
+    fn item(&self, piece: &Piece) -> Item {
+        let content = match self.layout {
+            Layout::Archive => ContentType::BYTES,
+            Layout::Document if self.pieces.len() == 1 => ContentType::JSON,
+            _ => ContentType::TEXT,
+        };
+        piece.item(self.bytes, self.format, Item::part(PART, content))
+    }
+
+    /// Whether a part of it is cut off. What an archive has is whole, or not in it.
+    fn is_torn(&self) -> bool {
+        self.parsed.torn_at.is_some()
+            || self.layout == Layout::Files && !self.parsed.unread.is_empty()
+    }
+
     /// When the run started.
     fn at(&self) -> Timestamp {
-        self.course.started.or(self.first).unwrap_or(self.modified)
+        self.parsed.course.started.or(self.first).unwrap_or(self.modified)
     }
 
-    /// The status of a run that was just imported.
-    fn status(&self, importer: &Importer<'_>) -> RunStatus {
-        let end = importer.end_of(self, self.modified);
-        end.map_or(RunStatus::InProgress, |end| end.status())
+    /// What the metadata say of it.
+    fn origin(&self) -> Origin {
+        let encoded = self.encoding.encode(self.bytes);
+        Origin {
+            encoding: self.encoding,
+            bytes: Some(encoded.len() as u64),
+            digest: Some(digest(&encoded)),
+            records: Some(self.records),
+            join: self.join.clone(),
+            ..self.source.origin(self.format, self.layout)
+        }
     }
 
-    /// What became of the file.
-    fn done(&self, how: How, status: RunStatus) -> Done {
-        Done::Run(Imported {
+    /// What became of the file, whose run has ended so, if it has.
+    fn done(&self, how: How, end: Option<&Outcome>) -> Done {
+        let status = end.map_or(RunStatus::InProgress, Outcome::status);
+        Done::Run(Imported { status, ..self.imported(how) })
+    }
+
+    fn imported(&self, how: How) -> Imported {
+        let before = |at: usize| self.bytes.get(..at).unwrap_or_default();
+        let line = |at: usize| before(at).split(|byte| *byte == b'\n').count() as u64;
+        let damaged: Vec<_> =
+            self.parsed.torn_at.map(|at| (line(at), LineDamage::Torn)).into_iter().collect();
+        Imported {
             how,
             format: self.format,
-            status,
+            status: RunStatus::InProgress,
             records: self.records,
             bytes: self.bytes.len() as u64,
-            damaged: self.damaged.clone(),
-            damaged_count: self.damaged.len() as u64,
-            unread: self.unread.clone(),
+            damaged_count: damaged.len() as u64,
+            damaged,
+            unread: self.parsed.unread.clone(),
             mark: None,
-        })
+        }
     }
 }
 
@@ -434,8 +388,8 @@ fn members(
             left = left.saturating_sub(text.len() as u64);
             if text.len() as u64 > max { Err(format!("more than {}", size(max))) } else { Ok(()) }
         });
-        let document =
-            read.and_then(|()| Shallow::new(json(&text)).map_err(|error| error.to_string()));
+        let document = read
+            .and_then(|()| Shallow::new(without_mark(&text)).map_err(|error| error.to_string()));
         match document {
             Ok(document) => each(name, &text, &document),
             Err(why) => {
@@ -456,76 +410,13 @@ fn member_items(
 ) -> Result<(), FileError> {
     let format = Format::InspectEval;
     let (pieces, _) = cut(text, &steps(text, document, documents::places(format)));
-    let is_alone = pieces.len() == 1;
+    let content = if pieces.len() == 1 { ContentType::JSON } else { ContentType::TEXT };
     for piece in &pieces {
-        let bytes = piece.bytes(text);
+        let bytes = piece.bytes(text.as_bytes());
         let says = |byte: &u8| !byte.is_ascii_whitespace() && !b"[]{},".contains(byte);
-        if piece.array.is_some() || bytes.iter().any(says) {
-            each(bytes, piece.item(text, format, MEMBER, is_alone))?;
+        if piece.is_step() || bytes.iter().any(says) {
+            each(bytes, piece.item(text.as_bytes(), format, Item::part(MEMBER, content)))?;
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The document again, as `show --raw` puts it together.
-    fn joined(text: &str, pieces: &[Piece], join: &str) -> String {
-        let mut whole = String::new();
-        let mut was_step = false;
-        for piece in pieces {
-            let is_step = piece.array.is_some();
-            if was_step && is_step {
-                whole.push_str(join);
-            }
-            whole.push_str(&text[piece.range.clone()]);
-            was_step = is_step;
-        }
-        whole
-    }
-
-    fn pieces(text: &str) -> (Vec<Piece>, String) {
-        let document = Shallow::new(json(text)).expect("JSON");
-        cut(text, &steps(text, &document, documents::places(Format::SweAgent)))
-    }
-
-    #[test]
-    fn the_pieces_are_the_document() {
-        for text in [
-            "{}",
-            "[]",
-            "12",
-            r#"{"trajectory":[]}"#,
-            r#"{"trajectory":[{"a":1}]}"#,
-            r#"{"trajectory":[{"a":1},{"a":2},{"a":3}],"history":[{"b":1},{"b":2}]}"#,
-            "{\n  \"history\" : [ {} ,\n {} ,\n {}, {} ] , \"info\": {}\n}\n",
-            "\u{feff}{\"trajectory\":[{},{}]}\n\n",
-            r#"[{"role":"a"},7,{"role":"b"},{"role":"c"}]"#,
-            r#"{"trajectory":[{},{}],"trajectory":[{}, {}]}"#,
-        ] {
-            let (pieces, join) = pieces(text);
-            assert_eq!(joined(text, &pieces, &join), text);
-            assert!(pieces.iter().all(|piece| !piece.range.is_empty()), "{text}");
-        }
-    }
-
-    #[test]
-    fn steps_that_are_joined_alike_have_nothing_between_them() {
-        let text = "{\"trajectory\": [\n  {},\n  {},\n  {}\n], \"x\": 1}";
-        let (pieces, join) = pieces(text);
-        assert_eq!(join, ",\n  ");
-        let arrays: Vec<_> = pieces.iter().map(|piece| piece.array).collect();
-        let step = Some("trajectory");
-        assert_eq!(arrays, [None, step, step, step, None]);
-    }
-
-    #[test]
-    fn long_parts_are_cut_between_letters() {
-        let text = format!("{{\"x\":\"{}\"}}", "\u{e9}".repeat(MAX_PART));
-        let (pieces, join) = pieces(&text);
-        assert_eq!(pieces.len(), 3);
-        assert_eq!(joined(&text, &pieces, &join), text);
-    }
 }

@@ -7,230 +7,23 @@
 //! Everything is appended at Process level; one sync at the end of the import makes all of it
 //! survive a power loss.
 
-use std::fmt;
-use std::io;
-
 use runlog::{
     Allow, Durability, Metadata, Outcome, Reader, RunId, RunLog, RunMetadata, RunQuery, RunRef,
     RunStatus, RunSummary, Timestamp, Trace,
 };
-use runlog_stores::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 
-use crate::failure::with_sources;
 use crate::formats::Format;
-use crate::formats::line::LineDamage;
 use crate::formats::origin::Origin;
-use crate::formats::probe::{Known, MAX_DOCUMENT};
-use crate::output::{grouped, size};
+use crate::formats::probe::Known;
 
+use super::args::ImportArgs;
 use super::batch::Target;
+use super::done::{Done, Mark, Notice};
 use super::input::Input;
-use super::reading::Mark;
+use super::refusal::{FileError, Problem, Refusal};
 use super::safe_open::Opened;
 use super::sidecars::Kind;
-use super::thread_pool::Job;
 use super::tree::Source;
-
-/// What became of a file.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// It is a run.
-    Run(Imported),
-    /// It is nothing that can be imported, and why.
-    Unknown(String),
-    /// It is passed over on purpose, and why.
-    Skipped(&'static str),
-    /// The file is a sidecar of this kind, and no run.
-    Sidecar(Kind),
-    /// It has nothing whole yet, and may get more.
-    Waits,
-}
-
-/// A file that is a run in the store.
-#[derive(Debug)]
-pub(crate) struct Imported {
-    pub(crate) how: How,
-    pub(crate) format: Format,
-    /// Records and payload bytes of the file.
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
-    pub(crate) status: RunStatus,
-    /// The first damaged lines, by number counted from 1.
-    pub(crate) damaged: Vec<(u64, LineDamage)>,
-    /// All of them.
-    pub(crate) damaged_count: u64,
-    /// Members of an archive that cannot be read, and why.
-    pub(crate) unread: Vec<(String, String)>,
-    /// Where to go on when the file has grown.
-    pub(crate) mark: Option<Mark>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// The run is new.
-    Imported,
-    /// A part was there, and the rest was added.
-    Continued,
-    /// The run was there and could not be gone on with: it was imported anew.
-    Replaced,
-    /// All of it was there.
-    AlreadyThere,
-}
-
-/// Whose problem it is.
-#[derive(Debug)]
-pub(crate) enum FileError {
-    /// The store's: nothing more can be imported.
-    Store(runlog::Error),
-    /// The file's: the others can be.
-    File(Refusal),
-}
-
-/// Why a file is refused.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    Lines(LinesError),
-    /// A run of this name has other records.
-    Differs {
-        agent: String,
-        run: String,
-        /// The first line or step that differs, where it is known.
-        from: Option<(&'static str, u64)>,
-    },
-    /// It is compressed and cannot be unpacked.
-    Packed {
-        what: &'static str,
-        why: String,
-    },
-    /// It begins like UTF-16, and is not.
-    NotUtf16,
-    /// It is longer than what is held in memory.
-    TooLong {
-        what: &'static str,
-        advice: &'static str,
-    },
-    /// A run of this name did not come from this file.
-    Foreign {
-        agent: String,
-        run: String,
-    },
-    /// What was to take the place of a run waits for it.
-    Stays {
-        agent: String,
-        run: String,
-        stand_in: String,
-    },
-    /// What was to take the place of a run went, since somebody deleted the run.
-    Deleted {
-        agent: String,
-        run: String,
-    },
-    /// The run would have to be imported anew, and is held.
-    Held {
-        agent: String,
-        run: String,
-    },
-    Store(runlog::Error),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lines(LinesError::TooLong { line }) => write!(
-                f,
-                "line {line} has more than {} bytes, which no record has; nothing of the file was \
-                 imported",
-                grouped(MAX_LINE)
-            ),
-            Self::Lines(LinesError::Sparse) => write!(
-                f,
-                "more than {} of it are holes, which no program wrote; nothing of it was imported",
-                size(MAX_HOLES)
-            ),
-            Self::Lines(error) => error.fmt(f),
-            Self::Differs { agent, run, from } => {
-                write!(f, "run {run:?} of agent {agent:?} is there already and differs")?;
-                if let Some((what, number)) = from {
-                    write!(f, " from {what} {number} on")?;
-                }
-                f.write_str("; --replace imports the file anew in its place")
-            }
-            Self::Packed { what, why } => {
-                write!(f, "{what} data that cannot be unpacked: {why}; nothing of it was imported")
-            }
-            Self::NotUtf16 => f.write_str(
-                "it begins with the mark of UTF-16, and is not valid UTF-16; nothing of it was \
-                 imported",
-            ),
-            Self::TooLong { what, advice } => {
-                write!(f, "{what} of more than {}; {advice}", size(MAX_DOCUMENT))
-            }
-            Self::Foreign { agent, run } => {
-                write!(f, "run {run:?} of agent {agent:?} is there already, from elsewhere")
-            }
-            Self::Held { agent, run } => write!(
-                f,
-                "run {run:?} of agent {agent:?} is held; release it, so that the file can be \
-                 imported anew in its place"
-            ),
-            Self::Stays { agent, run, stand_in } => write!(
-                f,
-                "run {run:?} of agent {agent:?} is held, or changed since it was to be imported \
-                 anew; what was to take its place waits for it as the run {stand_in}, which is held"
-            ),
-            Self::Deleted { agent, run } => write!(
-                f,
-                "run {run:?} of agent {agent:?} was deleted before an import that was cut short \
-                 could import it anew; what was to take its place is erased"
-            ),
-            Self::Store(error) => f.write_str(&with_sources(error)),
-        }
-    }
-}
-
-impl Refusal {
-    pub(crate) fn too_long(what: &'static str, advice: &'static str) -> Self {
-        Self::TooLong { what, advice }
-    }
-
-    /// Whether a file that is being written may be without it soon.
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Packed { .. } | Self::NotUtf16)
-    }
-}
-
-impl From<io::Error> for FileError {
-    fn from(error: io::Error) -> Self {
-        LinesError::from(error).into()
-    }
-}
-
-impl From<LinesError> for FileError {
-    fn from(error: LinesError) -> Self {
-        Self::File(Refusal::Lines(error))
-    }
-}
-
-impl From<Refusal> for FileError {
-    fn from(refusal: Refusal) -> Self {
-        Self::File(refusal)
-    }
-}
-
-impl From<runlog::Error> for FileError {
-    fn from(error: runlog::Error) -> Self {
-        use runlog::Error;
-        match error {
-            Error::TooLarge { .. }
-            | Error::InvalidId { .. }
-            | Error::RunExists { .. }
-            | Error::RunEnded { .. }
-            | Error::Evicted { .. }
-            | Error::Corrupt(_) => Self::File(Refusal::Store(error)),
-            other => Self::Store(other),
-        }
-    }
-}
 
 /// Imports files into a store.
 #[derive(Debug)]
@@ -238,52 +31,42 @@ pub(crate) struct Importer<'a> {
     pub(crate) log: &'a RunLog,
     /// The store that a dry run reads, if there is one: then `log` is an empty one.
     pub(crate) reads: Option<&'a Reader>,
-    /// Nothing is written.
-    pub(crate) is_dry_run: bool,
-    /// The only formats that are imported, if there are any.
-    pub(crate) only: &'a [Format],
-    /// How runs end of whose end their files say nothing; without it they stay in progress.
-    pub(crate) end: Option<RunStatus>,
-    /// Files that changed take the place of their runs.
-    pub(crate) replace: bool,
-    /// The files are being written: what has no end yet is left until it has one.
-    pub(crate) follows: bool,
-}
-
-impl<'a> Importer<'a> {
-    /// Imports files as they are by now, all formats, without a word of how runs ended.
-    pub(crate) fn new(log: &'a RunLog) -> Self {
-        let (reads, end, only): (_, _, &[Format]) = (None, None, &[]);
-        Self { log, reads, is_dry_run: false, only, end, replace: false, follows: false }
-    }
+    pub(crate) args: &'a ImportArgs,
 }
 
 impl Importer<'_> {
-    /// Imports one file. `progress` is told of bytes as they are read.
+    /// Imports one file, from a mark on if there is one. `progress` is told of bytes as they are
+    /// read.
     pub(crate) fn import(
         &self,
-        job: &Job<'_>,
+        source: &Source,
+        mark: Option<&Mark>,
         opened: &mut Opened,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let source = job.source;
         if let Some(parts) = &source.parts {
+            if !self.is_wanted(Some(parts.format)) {
+                return Ok(no_run(Kind::OtherFormats));
+            }
             return self.session(source, parts, opened, progress);
         }
         let (file, metadata) = source.location.file(opened)?;
-        if let Some(mark) = job.mark
+        if let Some(mark) = mark
             && let Some(done) = self.resume(source, file.try_clone()?, mark, progress)?
         {
             return Ok(done);
         }
         let mut input = match Input::new(file, &metadata) {
-            Err(FileError::File(refusal)) if self.follows && refusal.may_pass() => {
-                return Ok(Done::Waits);
+            // A file that is being written may be without it soon.
+            Err(FileError::File(Refusal::Packed { .. } | Refusal::NotUtf16))
+                if self.args.follow =>
+            {
+                return Ok(waits());
             }
             input => input?,
         };
         if self.has_original(source, &input)? {
-            return Ok(Done::Sidecar(Kind::Copies));
+            return Ok(no_run(Kind::Copies));
         }
         let known = input.probe(&source.file_name())?;
         let format = match &known {
@@ -291,17 +74,23 @@ impl Importer<'_> {
             Known::Archive(_) => Some(Format::InspectEval),
             Known::Store | Known::Unknown(_) => None,
         };
-        if !self.only.is_empty() && !format.is_some_and(|format| self.only.contains(&format)) {
-            return Ok(Done::Sidecar(Kind::OtherFormats));
+        if !self.is_wanted(format) {
+            return Ok(no_run(Kind::OtherFormats));
         }
         match known {
             Known::Lines(format) => self.lines(source, input, format, progress),
             Known::Document(format, text) => self.document(source, &input, format, &text, progress),
             Known::Archive(bytes) => self.archive(source, &input, &bytes, progress),
-            Known::Store => Ok(Done::Skipped("a store of runlog")),
-            Known::Unknown(_) if self.follows => Ok(Done::Waits),
-            Known::Unknown(why) => Ok(Done::Unknown(why)),
+            Known::Store => Ok(Done::NoRun(Notice::Skipped, "a store of runlog".to_owned())),
+            Known::Unknown(_) if self.args.follow => Ok(waits()),
+            Known::Unknown(why) => Ok(Done::NoRun(Notice::Unknown, why)),
         }
+    }
+
+    /// Whether the user wants files of a format.
+    fn is_wanted(&self, format: Option<Format>) -> bool {
+        let only = &self.args.only;
+        only.is_empty() || format.is_some_and(|format| only.contains(&format))
     }
 
     /// Whether a file that was compressed or put away is all in the one beside it.
@@ -321,17 +110,15 @@ impl Importer<'_> {
         if source.is_new {
             return Ok(None);
         }
-        let run = RunRef::from(source.ids());
-        let summary = match self.run(run) {
+        let summary = match self.run(source.ids().into()) {
             Ok(summary) => summary,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let metadata = self.metadata(run)?;
+        let metadata = self.metadata(source.ids().into())?;
         let origin = Origin::of(metadata.as_ref())
             .filter(|origin| origin.imported_from == source.file_name());
-        let (agent, run) = (source.agent.clone(), source.run.clone());
-        let origin = origin.ok_or(Refusal::Foreign { agent, run })?;
+        let origin = origin.ok_or_else(|| Problem::Foreign.of(source.ids()))?;
         Ok(Some((summary, origin)))
     }
 
@@ -343,15 +130,14 @@ impl Importer<'_> {
         at: Timestamp,
         fill: impl FnOnce(Target<'_>) -> Result<(), FileError>,
     ) -> Result<(), FileError> {
-        if self.is_dry_run {
+        if self.args.dry_run {
             return fill(Target::Nowhere);
         }
         let start = Metadata::json(metadata.as_bytes()).at(at).durability(Durability::Process);
         let writer = self.log.start_run(agent, run, start)?;
         if writer.was_found() {
             // It has records, which would be there twice.
-            let (agent, run) = (agent.to_owned(), run.to_owned());
-            return Err(Refusal::Foreign { agent, run }.into());
+            return Err(Problem::Foreign.of((agent, run)));
         }
         let filled = fill(Target::Started(&writer));
         if let Err(FileError::File(_)) = &filled {
@@ -382,16 +168,21 @@ impl Importer<'_> {
         (agent, run): (&str, &str),
         outcome: &Outcome,
     ) -> Result<(), FileError> {
-        if !self.is_dry_run {
+        if !self.args.dry_run {
             let _ = self.log.end_run(agent, run, outcome, Allow::nothing())?;
         }
         Ok(())
     }
 
+    /// How a run ends whose file says this of it.
+    pub(crate) fn outcome_of(&self, said: Option<RunStatus>, at: Timestamp) -> Option<Outcome> {
+        said.or(self.args.end_status()).map(|status| outcome(status, at))
+    }
+
     /// Where the records of a file go.
     pub(crate) fn target<'s>(&'s self, source: &'s Source, allow: Allow) -> Target<'s> {
         let (agent, run) = source.ids();
-        if self.is_dry_run {
+        if self.args.dry_run {
             return Target::Nowhere;
         }
         Target::Named { log: self.log, agent, run, allow }
@@ -421,15 +212,16 @@ impl Importer<'_> {
             None => self.log.runs(&query).map(id).collect(),
         }
     }
+}
 
-    pub(crate) fn status(&self, source: &Source) -> Result<RunStatus, FileError> {
-        Ok(self.run(source.ids().into())?.status)
-    }
+/// A file that is a sidecar.
+fn no_run(kind: Kind) -> Done {
+    Done::NoRun(Notice::Sidecar(kind), "a sidecar".to_owned())
+}
 
-    pub(crate) fn differs(source: &Source, from: Option<(&'static str, u64)>) -> FileError {
-        let (agent, run) = (source.agent.clone(), source.run.clone());
-        Refusal::Differs { agent, run, from }.into()
-    }
+/// A file that is followed and has nothing yet.
+pub(crate) fn waits() -> Done {
+    Done::NoRun(Notice::Waits, "nothing in it is whole yet".to_owned())
 }
 
 /// How a run ended.

@@ -1,21 +1,21 @@
 //! A file to import, and its bytes: unpacked if it is compressed, and as UTF-8 without a byte order
 //! mark. A short file is read once and stays in memory, a long one is read as its lines are needed.
 
+use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::{self, Cursor, Read, Seek as _};
+use std::io::{self, Cursor, Read, Seek};
 use std::os::unix::fs::FileExt as _;
 
 use flate2::read::MultiGzDecoder;
 use runlog::Timestamp;
-use runlog_stores::json_lines::{Ending, Lines, LinesError};
+use runlog_stores::json_lines::{Lines, LinesError};
 use sha2::{Digest as _, Sha256};
 
 use crate::formats::encoding::Encoding;
-use crate::formats::origin::digest_text;
+use crate::formats::origin::{digest, digest_text};
 use crate::formats::probe::{Known, MAX_DOCUMENT, probe};
 
-use super::file::{FileError, Refusal};
-use super::reading::digest;
+use super::refusal::{FileError, Refusal};
 
 /// The longest file that is read at once.
 const SHORT: u64 = 8 << 20;
@@ -63,7 +63,7 @@ impl Input {
             None if encoding.is_plain() => None,
             None if len <= MAX_DOCUMENT => Some(read(&file, len)?),
             None if encoding == Encoding::Utf8Mark => None,
-            None => return Err(Refusal::too_long("UTF-16", "convert it to UTF-8").into()),
+            None => return Err(too_long("UTF-16", "convert it to UTF-8")),
         };
         let encoding = if whole.is_some() { encoding } else { Encoding::Utf8 };
         let unpacked_len = whole.as_ref().map_or(len, |bytes| bytes.len() as u64);
@@ -151,13 +151,25 @@ impl Input {
 
     /// Its lines, and the file itself.
     pub(crate) fn into_lines(self) -> Result<(FileLines, File), LinesError> {
-        let lines = match self.whole {
-            Some(bytes) => FileLines::Short(Lines::new(Cursor::new(bytes), self.len)),
-            None => FileLines::Long(Lines::of_file(self.file.try_clone()?)?),
+        let bytes: Box<dyn Bytes> = match self.whole {
+            Some(bytes) => Box::new(Cursor::new(bytes)),
+            None => {
+                // It may be mostly holes.
+                Lines::of_file(self.file.try_clone()?)?;
+                Box::new(self.file.try_clone()?)
+            }
         };
-        Ok((lines, self.file))
+        Ok((Lines::new(bytes, self.len), self.file))
     }
 }
+
+/// The bytes of a file, in memory or not.
+pub(crate) trait Bytes: Read + Seek + fmt::Debug {}
+
+impl<R: Read + Seek + fmt::Debug> Bytes for R {}
+
+/// The lines of a file, from the first one or from an offset on.
+pub(crate) type FileLines = Lines<Box<dyn Bytes>>;
 
 /// All that a compressed file has.
 fn unpack(what: &'static str, packed: &mut dyn Read) -> Result<Vec<u8>, FileError> {
@@ -165,9 +177,13 @@ fn unpack(what: &'static str, packed: &mut dyn Read) -> Result<Vec<u8>, FileErro
     let read = packed.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes);
     read.map_err(|error| Refusal::Packed { what, why: error.to_string() })?;
     if bytes.len() as u64 > MAX_DOCUMENT {
-        return Err(Refusal::too_long(what, "unpack it, and import what comes out").into());
+        return Err(too_long(what, "unpack it, and import what comes out"));
     }
     Ok(bytes)
+}
+
+fn too_long(what: &'static str, advice: &'static str) -> FileError {
+    Refusal::TooLong { what, advice }.into()
 }
 
 fn read(file: &File, len: u64) -> io::Result<Vec<u8>> {
@@ -179,29 +195,4 @@ fn read(file: &File, len: u64) -> io::Result<Vec<u8>> {
         _ => error,
     })?;
     Ok(bytes)
-}
-
-/// The lines of a file, from the first one or from an offset on.
-#[derive(Debug)]
-pub(crate) enum FileLines {
-    Short(Lines<Cursor<Vec<u8>>>),
-    Long(Lines<File>),
-}
-
-impl FileLines {
-    /// As [`Lines::read_onto`].
-    pub(crate) fn read_onto(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Ending>, LinesError> {
-        match self {
-            Self::Short(lines) => lines.read_onto(buffer),
-            Self::Long(lines) => lines.read_onto(buffer),
-        }
-    }
-
-    /// As [`Lines::rewind`].
-    pub(crate) fn rewind(&mut self) -> Result<(), LinesError> {
-        match self {
-            Self::Short(lines) => lines.rewind(),
-            Self::Long(lines) => lines.rewind(),
-        }
-    }
 }

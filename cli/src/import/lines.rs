@@ -23,9 +23,11 @@ use crate::formats::origin::Origin;
 use crate::formats::{Format, Layout};
 
 use super::batch::{Batch, Target};
-use super::file::{Done, FileError, How, Imported, Importer, outcome};
+use super::done::{Done, How, Imported, Mark};
+use super::file::{Importer, waits};
 use super::input::Input;
-use super::reading::{Mark, Options, Reading, is_of_line};
+use super::reading::{Options, Reading, is_of_line};
+use super::refusal::{FileError, Problem};
 use super::replace::Replacement;
 use super::safe_open::Opened;
 use super::tree::Source;
@@ -43,6 +45,15 @@ enum Compared {
     Differs(u64),
 }
 
+/// A file of lines on its way into a run.
+struct LinesFile<'a> {
+    importer: &'a Importer<'a>,
+    source: &'a Source,
+    format: Format,
+    reading: Reading,
+    progress: &'a dyn Fn(u64),
+}
+
 impl Importer<'_> {
     /// Imports a file of lines.
     pub(crate) fn lines(
@@ -52,19 +63,17 @@ impl Importer<'_> {
         format: Format,
         progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let options = Options { is_text: format == Format::Text, holds_tail: self.follows };
-        let mut reading = Reading::open(input, options)?;
+        let reading = Reading::open(input, self.options(format))?;
+        let mut file = LinesFile { importer: self, source, format, reading, progress };
         let how = match self.existing(source)? {
-            None if self.follows && reading.survey.lines == 0 => return Ok(Done::Waits),
+            None if self.args.follow && file.reading.survey.lines == 0 => return Ok(waits()),
             None => {
-                self.add(source, format, None, &mut reading, progress)?;
+                file.add(None)?;
                 How::Imported
             }
-            Some((summary, origin)) => {
-                self.go_on(source, format, &summary, &origin, &mut reading, progress)?
-            }
+            Some((summary, origin)) => file.go_on(&summary, &origin)?,
         };
-        self.done(source, format, how, reading).map(Done::Run)
+        file.done(how)
     }
 
     /// Imports what a file that is followed has got since; `None` if it has to be looked at whole.
@@ -75,8 +84,7 @@ impl Importer<'_> {
         mark: &Mark,
         progress: &dyn Fn(u64),
     ) -> Result<Option<Done>, FileError> {
-        let options = Options { is_text: mark.format() == Format::Text, holds_tail: true };
-        let Some(mut reading) = Reading::resume(file, options, mark)? else {
+        let Some(reading) = Reading::resume(file, self.options(mark.format), mark)? else {
             return Ok(None);
         };
         let Some((summary, _)) = self.existing(source)? else {
@@ -86,147 +94,24 @@ impl Importer<'_> {
         if summary.records != reading.seen.lines || summary.status.is_ended() {
             return Ok(None);
         }
-        let had_time = reading.seen.first_time.is_some();
+        let mut file = LinesFile { importer: self, source, format: mark.format, reading, progress };
+        let had_time = file.reading.seen.first_time.is_some();
         let mut batch = Batch::default();
-        reading.fill(&mut batch, Some(summary.started_at))?;
+        file.reading.fill(&mut batch, Some(summary.started_at))?;
         if batch.is_empty() {
-            return Ok(Some(Done::Waits));
+            return Ok(Some(waits()));
         }
-        if !had_time && reading.seen.first_time.is_some() {
+        if !had_time && file.reading.seen.first_time.is_some() {
             return Ok(None);
         }
-        let to = self.target(source, Allow::nothing());
-        append(to, &mut reading, &mut batch, summary.started_at, progress)?;
-        self.end(source, &reading)?;
-        self.done(source, mark.format(), How::Continued, reading).map(|done| Some(Done::Run(done)))
+        file.append(self.target(source, Allow::nothing()), batch, summary.started_at)?;
+        file.end()?;
+        file.done(How::Continued).map(Some)
     }
 
-    /// Imports a file as a new run, or in the place of its run.
-    fn add(
-        &self,
-        source: &Source,
-        format: Format,
-        replacement: Option<Replacement<'_>>,
-        reading: &mut Reading,
-        progress: &dyn Fn(u64),
-    ) -> Result<(), FileError> {
-        let mut batch = Batch::default();
-        reading.fill(&mut batch, None)?;
-        let start = reading.seen.first_time.unwrap_or(reading.modified);
-        let survey = &reading.survey;
-        let origin = Origin {
-            imported_from: source.file_name(),
-            path: source.path_text(),
-            format: Some(format),
-            layout: Layout::Lines,
-            encoding: reading.encoding,
-            bytes: Some(survey.bytes),
-            digest: Some(survey.digest.clone()),
-            records: Some(survey.lines),
-            join: String::new(),
-        };
-        let fill = |to: Target<'_>| {
-            append(to, reading, &mut batch, start, progress)?;
-            self.ends_as(reading).map_or(Ok(()), |end| Ok(to.end(&end)?))
-        };
-        match replacement {
-            None => self.start(source.ids(), &origin.to_json(), start, fill),
-            Some(replacement) => self.replace(replacement, &origin, start, fill),
-        }
-    }
-
-    /// Compares a run with its file and appends what is missing.
-    fn go_on(
-        &self,
-        source: &Source,
-        format: Format,
-        summary: &RunSummary,
-        origin: &Origin,
-        reading: &mut Reading,
-        progress: &dyn Fn(u64),
-    ) -> Result<How, FileError> {
-        let line = if origin.layout == Layout::Lines {
-            match self.compare(source, summary, origin, reading, progress)? {
-                Compared::Beginning => {
-                    return self.rest(source, format, summary, reading, progress);
-                }
-                Compared::Unfinished => return Ok(How::AlreadyThere),
-                // What a user ended stays; what the file ended goes on with it.
-                Compared::Completed if !summary.status.is_ended() || reading.seen.end.is_some() => {
-                    let replacement = Replacement { old: summary, may_lose: false };
-                    return self.import_again(source, format, replacement, reading, progress);
-                }
-                Compared::Completed => Some(reading.seen.lines),
-                Compared::Differs(line) => Some(line),
-            }
-        } else {
-            None
-        };
-        if self.replace {
-            let replacement = Replacement { old: summary, may_lose: true };
-            return self.import_again(source, format, replacement, reading, progress);
-        }
-        Err(Self::differs(source, line.map(|line| ("line", line))))
-    }
-
-    /// Appends what is behind the lines that the run has.
-    fn rest(
-        &self,
-        source: &Source,
-        format: Format,
-        summary: &RunSummary,
-        reading: &mut Reading,
-        progress: &dyn Fn(u64),
-    ) -> Result<How, FileError> {
-        let said_its_end = reading.seen.end.is_some();
-        let had_time = reading.seen.first_time.is_some();
-        let mut batch = Batch::default();
-        reading.fill(&mut batch, Some(summary.started_at))?;
-        let has_more = !batch.is_empty();
-        let has_ended = summary.status.is_ended();
-        // A run starts at the first time that its file gives.
-        let starts_elsewhere = !had_time && reading.seen.first_time.is_some();
-        let must_replace = if has_ended { said_its_end } else { starts_elsewhere };
-        if has_more && must_replace {
-            let replacement = Replacement { old: summary, may_lose: false };
-            return self.import_again(source, format, replacement, reading, progress);
-        }
-        let to = self.target(source, Allow::nothing().after_end(has_ended));
-        append(to, reading, &mut batch, summary.started_at, progress)?;
-        let ends = !has_ended && (reading.seen.end.is_some() || self.end.is_some());
-        if ends {
-            self.end(source, reading)?;
-        }
-        Ok(if has_more || ends { How::Continued } else { How::AlreadyThere })
-    }
-
-    /// Imports the file in the place of its run.
-    fn import_again(
-        &self,
-        source: &Source,
-        format: Format,
-        replacement: Replacement<'_>,
-        reading: &mut Reading,
-        progress: &dyn Fn(u64),
-    ) -> Result<How, FileError> {
-        reading.rewind()?;
-        self.add(source, format, Some(replacement), reading, progress)?;
-        Ok(How::Replaced)
-    }
-
-    /// Ends the run if its lines say so, or the user does.
-    fn end(&self, source: &Source, reading: &Reading) -> Result<(), FileError> {
-        self.ends_as(reading).map_or(Ok(()), |end| self.end_run(source.ids(), &end))
-    }
-
-    /// How the run ends, if its lines say so, or the user does.
-    fn ends_as(&self, reading: &Reading) -> Option<Outcome> {
-        let at = reading.seen.last_time.unwrap_or(reading.modified);
-        self.status_of(reading).map(|status| outcome(status, at))
-    }
-
-    fn status_of(&self, reading: &Reading) -> Option<RunStatus> {
-        reading.seen.end.map(crate::formats::line::End::status).or(self.end)
+    /// How files of a format are read.
+    fn options(&self, format: Format) -> Options {
+        Options { is_text: format == Format::Text, holds_tail: self.args.follow }
     }
 
     /// Whether a run is that of a file which has its ids: whether the file begins with its records.
@@ -236,11 +121,8 @@ impl Importer<'_> {
         let len = input.unpacked_len;
         let summary = self.run(source.ids().into())?;
         if origin.layout != Layout::Lines {
-            let revision = self.revision(&summary, origin)?;
-            let imported = (origin.bytes, origin.digest.clone());
-            let (bytes, digest) =
-                revision.map_or(imported, |revision| (Some(revision.bytes), Some(revision.digest)));
-            return Ok(bytes == Some(len) && digest == Some(input.digest()?));
+            let latest = self.latest(&summary, origin.clone())?;
+            return Ok(latest.bytes == Some(len) && latest.digest == Some(input.digest()?));
         }
         if summary.records == 0 && origin.path.is_some() {
             return Ok(len == 0);
@@ -248,11 +130,11 @@ impl Importer<'_> {
         if origin.bytes.is_some_and(|bytes| bytes > len) || !self.has_first(source, &input)? {
             return Ok(false);
         }
-        let is_text = origin.format == Some(Format::Text);
-        let options = Options { is_text, holds_tail: self.follows };
-        let mut reading = Reading::open(input, options)?;
-        let has_more = match self.compare(source, &summary, origin, &mut reading, &|_| {})? {
-            Compared::Beginning => reading.line_onto(&mut Vec::new())?.is_some(),
+        let format = origin.format.unwrap_or(Format::JsonLines);
+        let reading = Reading::open(input, self.options(format))?;
+        let mut file = LinesFile { importer: self, source, format, reading, progress: &|_| {} };
+        let has_more = match file.compare(&summary, origin)? {
+            Compared::Beginning => file.reading.line_onto(&mut Vec::new())?.is_some(),
             Compared::Completed => true,
             Compared::Unfinished => false,
             Compared::Differs(_) => return Ok(false),
@@ -269,51 +151,144 @@ impl Importer<'_> {
         };
         Ok(first.kind() == Some(ENVELOPE) || input.begins_with(first.payload()))
     }
+}
+
+impl LinesFile<'_> {
+    /// Imports the file as a new run, or in the place of its run.
+    fn add(&mut self, replacement: Option<Replacement<'_>>) -> Result<(), FileError> {
+        let mut batch = Batch::default();
+        self.reading.fill(&mut batch, None)?;
+        let start = self.reading.seen.first_time.unwrap_or(self.reading.modified);
+        let survey = &self.reading.survey;
+        let origin = Origin {
+            encoding: self.reading.encoding,
+            bytes: Some(survey.bytes),
+            digest: Some(survey.digest.clone()),
+            records: Some(survey.lines),
+            ..self.source.origin(self.format, Layout::Lines)
+        };
+        let (importer, ids) = (self.importer, self.source.ids());
+        let fill = |to: Target<'_>| {
+            self.append(to, batch, start)?;
+            self.outcome().map_or(Ok(()), |end| Ok(to.end(&end)?))
+        };
+        match replacement {
+            None => importer.start(ids, &origin.to_json(), start, fill),
+            Some(replacement) => importer.replace(replacement, &origin, start, fill),
+        }
+    }
+
+    /// Compares a run with its file and appends what is missing.
+    fn go_on(&mut self, summary: &RunSummary, origin: &Origin) -> Result<How, FileError> {
+        let mut line = None;
+        if origin.layout == Layout::Lines {
+            let compared = self.compare(summary, origin)?;
+            let is_of_file = !summary.status.is_ended() || self.reading.seen.end.is_some();
+            line = match compared {
+                Compared::Beginning => return self.rest(summary),
+                Compared::Unfinished => return Ok(How::AlreadyThere),
+                // What a user ended stays; what the file ended goes on with it.
+                Compared::Completed if is_of_file => return self.import_again(summary, false),
+                Compared::Completed => Some(self.reading.seen.lines),
+                Compared::Differs(line) => Some(line),
+            };
+        }
+        if self.importer.args.replace {
+            return self.import_again(summary, true);
+        }
+        Err(Problem::Differs(line.map(|line| ("line", line))).of(self.source.ids()))
+    }
+
+    /// Appends what is behind the lines that the run has.
+    fn rest(&mut self, summary: &RunSummary) -> Result<How, FileError> {
+        let said_its_end = self.reading.seen.end.is_some();
+        let had_time = self.reading.seen.first_time.is_some();
+        let mut batch = Batch::default();
+        self.reading.fill(&mut batch, Some(summary.started_at))?;
+        let has_more = !batch.is_empty();
+        let has_ended = summary.status.is_ended();
+        // A run starts at the first time that its file gives.
+        let starts_elsewhere = !had_time && self.reading.seen.first_time.is_some();
+        let must_replace = if has_ended { said_its_end } else { starts_elsewhere };
+        if has_more && must_replace {
+            return self.import_again(summary, false);
+        }
+        let to = self.importer.target(self.source, Allow::nothing().after_end(has_ended));
+        self.append(to, batch, summary.started_at)?;
+        let ends = !has_ended && self.outcome().is_some();
+        if ends {
+            self.end()?;
+        }
+        Ok(if has_more || ends { How::Continued } else { How::AlreadyThere })
+    }
+
+    /// Imports the file in the place of its run, which may have what the file has not.
+    fn import_again(&mut self, old: &RunSummary, may_lose: bool) -> Result<How, FileError> {
+        self.reading.rewind()?;
+        self.add(Some(Replacement { old, may_lose }))?;
+        Ok(How::Replaced)
+    }
+
+    /// Appends the batch and the rest of the file to a run that started then.
+    fn append(
+        &mut self,
+        to: Target<'_>,
+        mut batch: Batch,
+        start: Timestamp,
+    ) -> Result<(), FileError> {
+        while !batch.is_empty() {
+            batch.append(to)?;
+            (self.progress)(batch.bytes.len() as u64);
+            self.reading.fill(&mut batch, Some(start))?;
+        }
+        Ok(())
+    }
+
+    /// How the run ends, if its lines say so, or the user does.
+    fn outcome(&self) -> Option<Outcome> {
+        let seen = &self.reading.seen;
+        self.importer.outcome_of(seen.end, seen.last_time.unwrap_or(self.reading.modified))
+    }
+
+    /// Ends the run then.
+    fn end(&self) -> Result<(), FileError> {
+        self.outcome().map_or(Ok(()), |end| self.importer.end_run(self.source.ids(), &end))
+    }
 
     /// Whether the stored records are the first lines of the file. What the lines say is read in
     /// any case.
-    fn compare(
-        &self,
-        source: &Source,
-        summary: &RunSummary,
-        origin: &Origin,
-        reading: &mut Reading,
-        progress: &dyn Fn(u64),
-    ) -> Result<Compared, FileError> {
-        let survey = &reading.survey;
+    fn compare(&mut self, summary: &RunSummary, origin: &Origin) -> Result<Compared, FileError> {
+        let survey = &self.reading.survey;
         let is_same = origin.bytes == Some(survey.bytes)
             && origin.digest.as_ref() == Some(&survey.digest)
             && origin.records == Some(summary.records);
         if is_same {
             let mut line = Vec::new();
-            while reading.line_onto(&mut line)?.is_some() {
-                progress(line.len() as u64 + 1);
+            while self.reading.line_onto(&mut line)?.is_some() {
+                (self.progress)(line.len() as u64 + 1);
                 line.clear();
             }
             return Ok(Compared::Beginning);
         }
-        compare(self.trace(source.ids().into())?, reading, progress)
+        let trace = self.importer.trace(self.source.ids().into())?;
+        compare(trace, &mut self.reading, self.progress)
     }
 
-    /// What is told of a file that was read to its end.
-    fn done(
-        &self,
-        source: &Source,
-        format: Format,
-        how: How,
-        reading: Reading,
-    ) -> Result<Imported, FileError> {
-        let mark = if self.follows { reading.mark(format)? } else { None };
+    /// What is told of the file, which was read to its end.
+    fn done(self, how: How) -> Result<Done, FileError> {
+        let mark = if self.importer.args.follow { self.reading.mark(self.format)? } else { None };
         let status = match how {
             How::Imported | How::Replaced => {
-                self.status_of(&reading).unwrap_or(RunStatus::InProgress)
+                self.outcome().map_or(RunStatus::InProgress, |end| end.status())
             }
-            How::Continued | How::AlreadyThere => self.status(source)?,
+            How::Continued | How::AlreadyThere => {
+                self.importer.run(self.source.ids().into())?.status
+            }
         };
-        let seen = reading.seen;
-        Ok(Imported {
+        let seen = self.reading.seen;
+        Ok(Done::Run(Imported {
             how,
-            format,
+            format: self.format,
             status,
             records: seen.lines,
             bytes: seen.bytes,
@@ -321,24 +296,8 @@ impl Importer<'_> {
             damaged_count: seen.damaged_count,
             unread: Vec::new(),
             mark,
-        })
+        }))
     }
-}
-
-/// Appends the batch and the rest of the file.
-fn append(
-    to: Target<'_>,
-    reading: &mut Reading,
-    batch: &mut Batch,
-    start: Timestamp,
-    progress: &dyn Fn(u64),
-) -> Result<(), FileError> {
-    while !batch.is_empty() {
-        batch.append(to)?;
-        progress(batch.bytes.len() as u64);
-        reading.fill(batch, Some(start))?;
-    }
-    Ok(())
 }
 
 fn compare(

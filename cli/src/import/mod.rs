@@ -1,20 +1,5 @@
 //! `runlog import`: files become runs, their lines or steps records.
 //!
-//! - [`tree`]: which files the paths mean, and which ids their runs may have.
-//! - [`sidecars`]: files that are no runs.
-//! - [`run_identity`]: which run belongs to a file.
-//! - [`session_folder`]: folders that are sessions.
-//! - [`safe_open`]: files and folders, opened without following links.
-//! - [`input`]: the bytes of a file.
-//! - [`scan_loop`]: one scan after the other over the files that changed.
-//! - [`thread_pool`]: several files at a time.
-//! - [`mod@file`]: one file into one run; [`lines`] of a file of lines, [`document`] of the others.
-//! - [`grow`]: a document that goes on.
-//! - [`replace`]: the crash-safe replacement of a run.
-//! - [`reading`]: a file that is being read, and what its lines have said so far.
-//! - [`batch`]: records that are appended together.
-//! - [`report`]: what the user is told.
-//!
 //! What a file is, and what its records say, is in [`crate::formats`].
 //!
 //! Rules that make `show RUN --raw` give the file back byte for byte:
@@ -36,11 +21,13 @@
 mod args;
 mod batch;
 mod document;
+mod done;
 mod file;
-mod grow;
 mod input;
 mod lines;
+mod pieces;
 mod reading;
+mod refusal;
 mod replace;
 mod report;
 mod run_identity;
@@ -50,7 +37,6 @@ mod session_folder;
 mod sidecars;
 #[cfg(test)]
 mod tests;
-mod thread_pool;
 mod tree;
 
 use std::io::{self, Seek as _};
@@ -59,23 +45,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use runlog::Options;
 use runlog::storage::MemoryStorage;
-use runlog::{Options, Reader, RunLog};
 
-use crate::args::EndStatus;
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::store;
 
 pub(crate) use self::args::ImportArgs;
+use self::done::Notice;
 use self::file::Importer;
 use self::report::Reporter;
 use self::safe_open::Location;
 use self::scan_loop::ScanLoop;
 use self::tree::{Choice, Found, STDIN};
-
-/// The agent of files that belong to no folder of runs, where the user names none.
-const DEFAULT_AGENT: &str = "imported";
 
 /// How often files that are followed are looked at.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -85,8 +68,9 @@ pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Ex
     let find = || tree::find(&args.paths, &choice);
     let found = find();
     let mut reporter = Reporter::new(out, args);
+    let is_error = |notice: &Notice| matches!(notice, Notice::Missing | Notice::Refused);
     let finds_nothing =
-        found.sources.is_empty() && !(found.errors.is_empty() && found.missing.is_empty());
+        found.sources.is_empty() && found.notices.iter().any(|(notice, ..)| is_error(notice));
     if args.dry_run {
         return dry_run(args, found, path, reporter);
     }
@@ -96,9 +80,9 @@ pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Ex
         return reporter.finish(path);
     }
     let log = store::open_to_write(path, args.create)?;
-    let importer = importer(args, &log, None);
+    let importer = Importer { log: &log, reads: None, args };
     for (file, why) in importer.settle_all()? {
-        reporter.refused(&file, &why.to_string())?;
+        reporter.notice(Notice::Refused, &file, &why.to_string())?;
     }
     scan(&importer, found, find, &mut reporter)?;
     log.close()?;
@@ -117,7 +101,7 @@ fn scan(
         if scan.run(importer, found, reporter)? {
             importer.log.sync()?;
         }
-        if !importer.follows {
+        if !importer.args.follow {
             return Ok(());
         }
         reporter.flush()?;
@@ -135,21 +119,9 @@ fn dry_run(
 ) -> Result<Exit, Failure> {
     let reads = if path.exists() { Some(store::open_to_read(path)?) } else { None };
     let empty = Options::new().create_storage(Arc::new(MemoryStorage::new()))?;
-    let importer = importer(args, &empty, reads.as_ref());
+    let importer = Importer { log: &empty, reads: reads.as_ref(), args };
     ScanLoop::default().run(&importer, found, &mut reporter)?;
     reporter.finish(path)
-}
-
-fn importer<'a>(args: &'a ImportArgs, log: &'a RunLog, reads: Option<&'a Reader>) -> Importer<'a> {
-    Importer {
-        reads,
-        is_dry_run: args.dry_run,
-        only: &args.only,
-        end: args.end.map(EndStatus::status),
-        replace: args.replace,
-        follows: args.follow,
-        ..Importer::new(log)
-    }
 }
 
 /// Which files the user wants. Reads standard input to its end, if it is one of them.

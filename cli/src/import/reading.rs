@@ -5,18 +5,19 @@ use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use runlog::Timestamp;
-use runlog_stores::json_lines::{Ending, Lines, LinesError, UNTERMINATED};
+use runlog_stores::json_lines::{Ending, LinesError, UNTERMINATED};
 use sha2::{Digest as _, Sha256};
 
 use crate::formats::Format;
 use crate::formats::encoding::Encoding;
 use crate::formats::envelope::{self, ENVELOPE};
-use crate::formats::line::{End, Line, LineDamage, RAW};
-use crate::formats::origin::digest_text;
+use crate::formats::line::{Line, RAW};
+use crate::formats::origin::{digest, digest_text};
 
 use super::batch::Batch;
-use super::file::FileError;
+use super::done::{Mark, Seen};
 use super::input::{FileLines, Input};
+use super::refusal::FileError;
 
 /// How many damaged lines of one file are remembered by number; all are counted.
 const DAMAGED_KEPT: usize = 1000;
@@ -60,40 +61,6 @@ pub(crate) struct Survey {
     pub(crate) digest: String,
 }
 
-/// What the lines have said so far.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Seen {
-    pub(crate) lines: u64,
-    /// Without their newlines.
-    pub(crate) bytes: u64,
-    /// Where the next line begins in the file.
-    pub(crate) offset: u64,
-    /// The first and the last time that a line gave.
-    pub(crate) first_time: Option<Timestamp>,
-    pub(crate) last_time: Option<Timestamp>,
-    /// How the run says that it ended.
-    pub(crate) end: Option<End>,
-    /// The first damaged lines, by number counted from 1.
-    pub(crate) damaged: Vec<(u64, LineDamage)>,
-    /// All of them.
-    pub(crate) damaged_count: u64,
-}
-
-/// Where to go on in a file that grows.
-#[derive(Debug, Clone)]
-pub(crate) struct Mark {
-    format: Format,
-    seen: Seen,
-    /// The digest of the last bytes in front of it.
-    before: String,
-}
-
-impl Mark {
-    pub(crate) fn format(&self) -> Format {
-        self.format
-    }
-}
-
 impl Reading {
     /// Opens a file whose lines are records, as far as it goes by now, and looks at all of it: no
     /// line may be too long.
@@ -102,11 +69,16 @@ impl Reading {
         let known = input.whole().map(|bytes| Survey::of(bytes, options, encoding));
         let is_as_it_lies = input.is_as_it_lies();
         let (lines, file) = input.into_lines()?;
-        let (seen, survey, tail) = (Seen::default(), Survey::default(), None);
-        let mut reading =
-            Self { lines, file, options, modified, survey, encoding, is_as_it_lies, seen, tail };
+        let new = Self::new(lines, file, options, modified);
+        let mut reading = Self { encoding, is_as_it_lies, ..new };
         reading.survey = known.map_or_else(|| reading.look(), Ok)?;
         Ok(reading)
+    }
+
+    fn new(lines: FileLines, file: File, options: Options, modified: Timestamp) -> Self {
+        let (encoding, seen, survey) = (Encoding::Utf8, Seen::default(), Survey::default());
+        let (is_as_it_lies, tail) = (true, None);
+        Self { lines, file, options, modified, survey, encoding, is_as_it_lies, seen, tail }
     }
 
     /// Goes on behind a mark with what the file has got since; `None` if it is not what it was.
@@ -124,20 +96,10 @@ impl Reading {
             return Ok(None);
         }
         file.seek(SeekFrom::Start(mark.seen.offset))?;
-        let (same, survey) = (file.try_clone()?, Survey::default());
         // A line that is too long is found in the middle of it; what is in front of it is kept.
-        let (lines, seen) = (FileLines::Long(Lines::new(file, more)), mark.seen.clone());
-        Ok(Some(Self {
-            lines,
-            file: same,
-            options,
-            modified,
-            survey,
-            encoding: Encoding::Utf8,
-            is_as_it_lies: true,
-            seen,
-            tail: None,
-        }))
+        let lines = FileLines::new(Box::new(file.try_clone()?), more);
+        let seen = mark.seen.clone();
+        Ok(Some(Self { seen, ..Self::new(lines, file, options, modified) }))
     }
 
     /// Where to go on later, if the file is read to its end; `None` if it has to be read whole.
@@ -294,9 +256,4 @@ fn before(file: &File, offset: u64) -> io::Result<String> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset - len as u64)?;
     Ok(digest(&bytes))
-}
-
-/// `sha256:` and the digits that `sha256sum` prints.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    digest_text(&Sha256::digest(bytes))
 }

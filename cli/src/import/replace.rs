@@ -33,8 +33,10 @@ use serde::{Deserialize, Serialize};
 use crate::formats::envelope::{self, ENVELOPE};
 use crate::formats::origin::Origin;
 
-use super::batch::{Batch, Target};
-use super::file::{FileError, Importer, Refusal, outcome};
+use super::batch::Target;
+use super::file::{Importer, outcome};
+use super::pieces::{Feed, Item};
+use super::refusal::{FileError, Problem, Refusal};
 
 /// The agent of stand-ins.
 pub(crate) const STAND_IN: &str = "runlog-import";
@@ -99,10 +101,9 @@ impl Importer<'_> {
     ) -> Result<(), FileError> {
         let old = replacement.old;
         if old.held {
-            let (agent, run) = (old.agent.as_str().to_owned(), old.run.as_str().to_owned());
-            return Err(Refusal::Held { agent, run }.into());
+            return Err(Problem::Held.of((old.agent.as_str(), old.run.as_str())));
         }
-        if self.is_dry_run {
+        if self.args.dry_run {
             return fill(Target::Nowhere);
         }
         let said = StandIn::new(old, origin);
@@ -192,16 +193,14 @@ impl Importer<'_> {
                 }
             }
             Some(there) if there.held || !self.may_go(stand_in, said, there)? => {
-                let (agent, run) = (old.agent.clone(), old.run.clone());
                 let stand_in = format!("{}/{}", stand_in.agent, stand_in.run);
-                return Err(Refusal::Stays { agent, run, stand_in }.into());
+                return Err(Problem::Stays(stand_in).of(ids));
             }
             None if !self.has_deleted(stand_in, old)? => {
                 self.log.release(stand_in)?;
                 self.end_if_not(stand_in)?;
                 let _ = self.log.erase_run(stand_in)?;
-                let (agent, run) = (old.agent.clone(), old.run.clone());
-                return Err(Refusal::Deleted { agent, run }.into());
+                return Err(Problem::Deleted.of(ids));
             }
             there => {
                 if let Some(there) = there {
@@ -274,21 +273,14 @@ impl Importer<'_> {
 
     /// Copies all records of a run into one that was just started, and its end.
     pub(crate) fn copy(&self, from: &RunSummary, to: Target<'_>) -> Result<(), FileError> {
-        let mut batch = Batch::default();
+        let mut feed = Feed::new(to, from.started_at, &|_| {});
         for record in self.log.trace(from)? {
             let record = record?;
-            let start = batch.bytes.len();
-            batch.bytes.extend_from_slice(record.payload());
-            let (range, kind) = (start..batch.bytes.len(), record.kind().map(str::to_owned));
-            batch.add(range, kind, record.content_type(), record.timestamp());
-            if batch.is_full(0) {
-                batch.append(to)?;
-                batch.clear();
-            }
+            let kind = record.kind().map(str::to_owned);
+            let (content, at) = (record.content_type(), Some(record.timestamp()));
+            feed.take(record.payload(), Item { kind, content, at })?;
         }
-        if !batch.is_empty() {
-            batch.append(to)?;
-        }
+        feed.flush()?;
         self.end_of_run(from)?.map_or(Ok(()), |end| Ok(to.end(&end)?))
     }
 

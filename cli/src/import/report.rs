@@ -14,9 +14,9 @@ use crate::formats::Format;
 use crate::message::{complain, note};
 use crate::output::{Output, count, grouped, size};
 
-use super::ImportArgs;
-use super::file::{How, Imported};
-use super::sidecars::{Counts, Kind};
+use super::args::ImportArgs;
+use super::done::{How, Imported, Notice};
+use super::sidecars::Counts;
 use super::tree::{Found, Source};
 
 /// How many damaged lines of one file are listed to people.
@@ -49,31 +49,23 @@ enum Event<'a> {
         files: u64,
         kinds: &'a Counts,
     },
-    Missing {
-        file: &'a str,
-    },
     DamagedLine {
         file: &'a str,
         line: u64,
         damage: &'static str,
     },
-    Skipped {
-        file: &'a str,
-        why: &'a str,
-    },
-    Unknown {
-        file: &'a str,
-        why: &'a str,
-    },
-    Waits {
-        file: &'a str,
-        why: &'a str,
-    },
-    Error {
-        file: &'a str,
-        error: &'a str,
-    },
     Summary(&'a Sums),
+}
+
+/// A file that is no run.
+#[derive(Serialize)]
+struct NoRun<'a> {
+    event: &'static str,
+    file: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
 }
 
 /// The sums over all files.
@@ -135,9 +127,8 @@ impl<'a> Reporter<'a> {
     /// What was found that is no file to import.
     pub(crate) fn found(&mut self, found: &Found) -> Result<(), Failure> {
         self.sidecars(&found.sidecars);
-        found.skipped.iter().try_for_each(|skipped| self.skipped(&skipped.path, skipped.why))?;
-        found.missing.iter().try_for_each(|path| self.missing(path))?;
-        found.errors.iter().try_for_each(|(path, error)| self.refused(path, error))
+        let mut notices = found.notices.iter();
+        notices.try_for_each(|(notice, path, why)| self.notice(*notice, path, why))
     }
 
     /// Files that are no runs.
@@ -147,9 +138,34 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// A file that is no run.
-    pub(crate) fn sidecar(&mut self, kind: Kind) {
-        *self.sidecars.entry(kind).or_default() += 1;
+    /// Reports a file that is no run, and why.
+    pub(crate) fn notice(&mut self, notice: Notice, path: &Path, why: &str) -> Result<(), Failure> {
+        self.clear();
+        let sums = &mut self.sums;
+        let (event, text, sum) = match notice {
+            Notice::Skipped => ("skipped", "skipped ", &mut sums.skipped),
+            Notice::Unknown => ("unknown", "not recognised ", &mut sums.unknown),
+            Notice::Waits => ("waits", "waiting for ", &mut 0),
+            Notice::Missing => ("missing", "", &mut sums.missing),
+            Notice::Refused => ("error", "", &mut sums.errors),
+            Notice::Sidecar(kind) => {
+                *self.sidecars.entry(kind).or_default() += 1;
+                return Ok(());
+            }
+        };
+        *sum += 1;
+        let is_error = matches!(notice, Notice::Missing | Notice::Refused);
+        if self.out.is_json() {
+            let error = Some(why).filter(|_| notice == Notice::Refused);
+            let (why, file) = (Some(why).filter(|_| !is_error), &*path.to_string_lossy());
+            self.out.object(&NoRun { event, file, why, error })?;
+        } else if !is_error {
+            self.out.line(format!("{text}{}: {why}", shown(path)))?;
+        }
+        if is_error {
+            complain(&format!("{}: {why}", shown(path)));
+        }
+        Ok(())
     }
 
     /// Reports the number of files passed over, and their kinds, in one line.
@@ -172,73 +188,11 @@ impl<'a> Reporter<'a> {
         Ok(self.out.line(format!("passed over {what} that {no_runs}: {listed}{advice}"))?)
     }
 
-    /// A path of the user's leads nowhere.
-    pub(crate) fn missing(&mut self, path: &Path) -> Result<(), Failure> {
-        self.clear();
-        self.sums.missing += 1;
-        let file = path.to_string_lossy();
-        if self.out.is_json() {
-            self.out.object(&Event::Missing { file: &file })?;
-        }
-        complain(&format!("{}: no such file or folder", shown(path)));
-        Ok(())
-    }
-
     /// So many files more are to come.
     pub(crate) fn expects(&mut self, files: usize) {
         if let Some(progress) = &mut self.progress {
             progress.files += files;
         }
-    }
-
-    /// Something was passed over on purpose.
-    pub(crate) fn skipped(&mut self, path: &Path, why: &str) -> Result<(), Failure> {
-        self.clear();
-        self.sums.skipped += 1;
-        let file = path.to_string_lossy();
-        if self.out.is_json() {
-            self.out.object(&Event::Skipped { file: &file, why })?;
-        } else {
-            self.out.line(format!("skipped {}: {why}", shown(path)))?;
-        }
-        Ok(())
-    }
-
-    /// A file is nothing that can be imported.
-    pub(crate) fn unknown(&mut self, path: &Path, why: &str) -> Result<(), Failure> {
-        self.clear();
-        self.sums.unknown += 1;
-        let file = path.to_string_lossy();
-        if self.out.is_json() {
-            self.out.object(&Event::Unknown { file: &file, why })?;
-        } else {
-            self.out.line(format!("not recognised {}: {why}", shown(path)))?;
-        }
-        Ok(())
-    }
-
-    /// A file that is followed has nothing yet.
-    pub(crate) fn waits(&mut self, path: &Path, why: &str) -> Result<(), Failure> {
-        self.clear();
-        let file = path.to_string_lossy();
-        if self.out.is_json() {
-            self.out.object(&Event::Waits { file: &file, why })?;
-        } else {
-            self.out.line(format!("waiting for {}: {why}", shown(path)))?;
-        }
-        Ok(())
-    }
-
-    /// A file was not imported.
-    pub(crate) fn refused(&mut self, path: &Path, error: &str) -> Result<(), Failure> {
-        self.clear();
-        self.sums.errors += 1;
-        let file = path.to_string_lossy();
-        if self.out.is_json() {
-            self.out.object(&Event::Error { file: &file, error })?;
-        }
-        complain(&format!("{}: {error}", shown(path)));
-        Ok(())
     }
 
     /// A file is in the store, now or since an earlier import.
@@ -312,7 +266,7 @@ impl<'a> Reporter<'a> {
             self.out.line(if member.is_empty() {
                 format!("  {file}: {why}")
             } else {
-                format!("  {file}: {member}: {why}; kept in the bytes of the archive, and not read")
+                format!("  {file}: {member}: {why}; its bytes are kept, and it is not read")
             })?;
         }
         let unlisted = done.unread.len().saturating_sub(LISTED) as u64;

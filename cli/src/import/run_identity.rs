@@ -26,7 +26,8 @@ use runlog::{Error, RunRef};
 
 use crate::formats::origin::Origin;
 
-use super::file::{FileError, Importer};
+use super::file::Importer;
+use super::refusal::FileError;
 use super::safe_open::located;
 use super::tree::Source;
 
@@ -241,6 +242,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 mod tests {
     use std::fs;
 
+    use super::super::args::ImportArgs;
     use super::super::tree::{Choice, find};
     use super::*;
 
@@ -256,7 +258,8 @@ mod tests {
         let origin = br#"{"imported_from":"y.log"}"#;
         drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
         let mut found = find(&[logs], &Choice::default());
-        let importer = Importer::new(&log);
+        let args = ImportArgs::default();
+        let importer = Importer { log: &log, reads: None, args: &args };
         let present = found.sources.iter().map(|source| source.location.absolute_path()).collect();
         let mut names = Names::default();
         for source in &mut found.sources {

@@ -1,9 +1,8 @@
 //! Files and folders below a path that the user names.
 //!
-//! The path itself may be a link, since the user chose it. Nothing below it may: each name is
-//! opened relative to the folder before it, without following links, and looked at once it is open.
-//! So what is imported is what was listed, or refused, also where another program puts a link in
-//! its place meanwhile.
+//! The path itself may be a link, since the user chose it. Nothing below it may: see
+//! [`runlog_stores::safe_open`]. So what is imported is what was listed, or refused, also where
+//! another program puts a link in its place meanwhile.
 //!
 //! The files of one folder are opened one after the other. [`Opened`] keeps the folder open between
 //! them, so that each file is opened by its name alone.
@@ -11,13 +10,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
-use rustix::io::Errno;
+use runlog_stores::safe_open::{self, Folder};
+use rustix::fs::FileType;
 
 /// Where a file or a folder is: a path of the user's, and the names that lead down from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +43,7 @@ impl Eq for Named {}
 
 /// The folder whose files are being opened.
 #[derive(Debug, Default)]
-pub(crate) struct Opened(Option<(Location, OwnedFd)>);
+pub(crate) struct Opened(Option<(Location, Folder)>);
 
 /// An entry of a folder.
 #[derive(Debug)]
@@ -124,13 +121,11 @@ impl Location {
         if let Some(read) = &self.named.stdin {
             return Ok((read.try_clone()?, read.metadata()?));
         }
-        // Without waiting for the other end of a pipe, and without becoming a terminal's process.
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match self.folder() {
-            Some((folder, name)) => open_in(opened.folder(folder)?, name, flags)?,
-            None => self.open(flags)?,
+            Some((folder, name)) => opened.folder(folder)?.file(name)?,
+            None => Some(safe_open::file(&self.named.path)?),
         };
-        let file = File::from(file);
+        let file = file.ok_or_else(not_regular)?;
         let metadata = file.metadata()?;
         if metadata.is_file() { Ok((file, metadata)) } else { Err(not_regular()) }
     }
@@ -138,45 +133,23 @@ impl Location {
     /// The entries of the folder that is here, sorted by name so that every import runs in the
     /// same order.
     pub(crate) fn entries(&self) -> io::Result<Vec<Entry>> {
-        let folder = self.open(OFlags::DIRECTORY)?;
-        let mut entries = Vec::new();
-        for entry in Dir::read_from(&folder)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let kind = match entry.file_type() {
-                // Some file systems do not tell.
-                FileType::Unknown => {
-                    let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                    FileType::from_raw_mode(stat.st_mode)
-                }
-                kind => kind,
-            };
-            entries.push(Entry { name: OsString::from_vec(name.to_bytes().to_vec()), kind });
-        }
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        let entries = self.open()?.entries()?;
+        Ok(entries.into_iter().map(|(name, kind)| Entry { name, kind }).collect())
     }
 
-    /// Opens what is here, with these flags.
-    fn open(&self, last: OFlags) -> io::Result<OwnedFd> {
-        let flags = |depth| if depth == self.below.len() { last } else { OFlags::DIRECTORY };
-        let mut opened = open(&self.named.path, READ | flags(0), Mode::empty())?;
-        for (depth, name) in (1..).zip(&self.below) {
-            opened = open_in(&opened, name, flags(depth))?;
-        }
-        Ok(opened)
+    /// Opens the folder that is here.
+    fn open(&self) -> io::Result<Folder> {
+        let root = Folder::open(&self.named.path)?;
+        self.below.iter().try_fold(root, |folder, name| folder.folder(name))
     }
 }
 
 impl Opened {
     /// This folder, opened.
-    fn folder(&mut self, folder: Location) -> io::Result<&OwnedFd> {
+    fn folder(&mut self, folder: Location) -> io::Result<&Folder> {
         let opened = match self.0.take() {
             Some((last, opened)) if last == folder => opened,
-            _ => folder.open(OFlags::DIRECTORY)?,
+            _ => folder.open()?,
         };
         Ok(&self.0.insert((folder, opened)).1)
     }
@@ -195,25 +168,7 @@ pub(crate) fn located(path: &Path) -> PathBuf {
     found.unwrap_or(written)
 }
 
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-
-/// Opens what has this name in a folder, and is no link.
-fn open_in(folder: impl AsFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
-    openat(folder, name, READ | OFlags::NOFOLLOW | flags, Mode::empty()).map_err(refused)
-}
-
-/// Nothing that has lines, such as a pipe or a device.
+/// Nothing that has lines, such as a pipe or a device; or a link that is not to be followed.
 pub(crate) fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
-}
-
-/// What the system says of a link that it was not to follow is about loops of links.
-fn refused(error: Errno) -> io::Error {
-    if error == Errno::LOOP {
-        return io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a symbolic link, which is not followed",
-        );
-    }
-    error.into()
 }

@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::Failure;
+use crate::in_order::in_order_watched;
 
-use super::file::{Done, FileError, How, Importer};
-use super::reading::Mark;
+use super::done::{Done, How, Mark, Notice};
+use super::file::Importer;
+use super::refusal::FileError;
 use super::report::Reporter;
 use super::run_identity::Names;
-use super::thread_pool::{self, Job, Sink};
+use super::safe_open::Opened;
 use super::tree::{Found, Source};
 
 /// What is known of the files from the scans before. Files that are gone are forgotten: so what is
@@ -48,15 +51,12 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((file.len(), file.mtime(), file.mtime_nsec(), file.ino()))
 }
 
-/// Why a round stops.
-#[derive(Debug)]
-pub(crate) struct Stop(pub(crate) Failure);
+/// The most files that a thread takes at once: to hand over what became of one takes as long as to
+/// import a short one.
+const MANY: usize = 32;
 
-impl<E: Into<Failure>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        Self(error.into())
-    }
-}
+/// In how many parts the files are handed out at least, so that no thread waits long for another.
+const PARTS: usize = 64;
 
 impl ScanLoop {
     /// Imports the files that changed; answers whether anything was written.
@@ -71,34 +71,41 @@ impl ScanLoop {
         if !is_later {
             reporter.sidecars(&found.sidecars);
         }
-        for skipped in &found.skipped {
-            if self.passed.insert(skipped.path.clone(), self.round).is_none() {
-                reporter.skipped(&skipped.path, skipped.why)?;
-            }
-        }
-        for path in &found.missing {
+        for (notice, path, why) in &found.notices {
             if self.passed.insert(path.clone(), self.round).is_none() {
-                reporter.missing(path)?;
+                reporter.notice(*notice, path, why)?;
             }
         }
-        for (path, error) in &found.errors {
-            if self.passed.insert(path.clone(), self.round).is_none() {
-                reporter.refused(path, error)?;
-            }
-        }
-        let changed = self.changed(importer, found.sources, &found.errors)?;
-        let known: Vec<(&PathBuf, &Watched)> =
+        let changed = self.changed(importer, found)?;
+        let files: Vec<(&PathBuf, &Watched)> =
             changed.iter().filter_map(|(path, _)| self.files.get_key_value(path)).collect();
-        let jobs: Vec<Job<'_>> = known
-            .iter()
-            .map(|(_, watched)| Job { source: &watched.source, mark: watched.mark.as_ref() })
-            .collect();
-        let looks = known.iter().map(|_| Look::default()).collect();
-        reporter.expects(jobs.len());
-        let mut sink = ScanSink { known: &known, looks, reporter, is_later, wrote: false };
-        let told = thread_pool::import(importer, &jobs, &mut sink);
-        let (looks, wrote) = (sink.looks, sink.wrote);
-        told.map_err(|Stop(failure)| failure)?;
+        reporter.expects(files.len());
+        let bytes = AtomicU64::new(0);
+        let import = |files: &[(&PathBuf, &Watched)]| {
+            let opened = &mut Opened::default();
+            let progress = |more| {
+                bytes.fetch_add(more, Ordering::Relaxed);
+            };
+            let import = |(_, file): &(_, &Watched)| {
+                importer.import(&file.source, file.mark.as_ref(), opened, &progress)
+            };
+            files.iter().map(import).collect::<Vec<_>>()
+        };
+        let mut parts = files.chunks((files.len() / PARTS).clamp(1, MANY));
+        let mut looks = Vec::new();
+        in_order_watched(
+            || Ok(parts.next()),
+            import,
+            |part| {
+                for done in part.into_iter().flatten() {
+                    let Some((path, file)) = files.get(looks.len()) else { break };
+                    looks.push(file.report(reporter, path, done, is_later)?);
+                }
+                reporter.progress(bytes.load(Ordering::Relaxed));
+                Ok(())
+            },
+        )?;
+        let wrote = looks.iter().any(|look| look.wrote);
         for ((path, stamp), look) in changed.into_iter().zip(looks) {
             if let Some(watched) = self.files.get_mut(&path) {
                 (watched.stamp, watched.mark) = (stamp, look.mark);
@@ -106,7 +113,7 @@ impl ScanLoop {
                 watched.told = look.told;
             }
         }
-        if importer.follows {
+        if importer.args.follow {
             reporter.report_sidecars()?;
         }
         Ok(wrote)
@@ -116,14 +123,13 @@ impl ScanLoop {
     fn changed(
         &mut self,
         importer: &Importer<'_>,
-        sources: Vec<Source>,
-        errors: &[(PathBuf, String)],
+        found: Found,
     ) -> Result<Vec<(PathBuf, Option<Stamp>)>, Failure> {
         let (mut changed, mut new) = (Vec::new(), Vec::new());
-        for source in sources {
+        for source in found.sources {
             let path = source.location.path();
             // Before the file is read, so that what is written meanwhile is seen next time.
-            let stamp = if importer.follows { stamp(&path) } else { None };
+            let stamp = if importer.args.follow { stamp(&path) } else { None };
             match self.files.get_mut(&path) {
                 Some(watched) => {
                     watched.found = self.round;
@@ -141,16 +147,17 @@ impl ScanLoop {
             }
             changed.push((path, stamp));
         }
-        self.forget(errors);
+        self.forget(&found.notices);
         self.add(importer, new)?;
         Ok(changed)
     }
 
     /// Forgets what is gone. What is in a folder that could not be read may still be there.
-    fn forget(&mut self, errors: &[(PathBuf, String)]) {
+    fn forget(&mut self, notices: &[(Notice, PathBuf, String)]) {
         let (names, round) = (&mut self.names, self.round);
         let stays = |path: &PathBuf, found: u64| {
-            found == round || errors.iter().any(|(unread, _)| path.starts_with(unread))
+            let mut unread = notices.iter().filter(|(notice, ..)| *notice == Notice::Refused);
+            found == round || unread.any(|(_, unread, _)| path.starts_with(unread))
         };
         self.files.retain(|path, watched| {
             let stays = stays(path, watched.found);
@@ -186,80 +193,40 @@ impl ScanLoop {
 struct Look {
     mark: Option<Mark>,
     told: Option<String>,
-}
-
-/// Tells of the files of one round.
-struct ScanSink<'t, 'r, 'o> {
-    known: &'t [(&'t PathBuf, &'t Watched)],
-    looks: Vec<Look>,
-    reporter: &'r mut Reporter<'o>,
-    is_later: bool,
     wrote: bool,
 }
 
-impl Sink for ScanSink<'_, '_, '_> {
-    type Error = Stop;
-
-    fn done(&mut self, job: usize, done: Result<Done, FileError>) -> Result<(), Stop> {
-        let (Some((path, watched)), Some(look)) = (self.known.get(job), self.looks.get_mut(job))
-        else {
-            return Ok(());
-        };
-        // Later scans report only what is new.
-        let is_new = |message: &String| watched.told.as_ref() != Some(message);
-        match done {
+impl Watched {
+    /// Reports what became of the file. Later scans report only what is new.
+    fn report(
+        &self,
+        reporter: &mut Reporter<'_>,
+        path: &Path,
+        done: Result<Done, FileError>,
+        is_later: bool,
+    ) -> Result<Look, Failure> {
+        let (notice, why) = match done {
             Ok(Done::Run(mut done)) => {
-                look.mark = done.mark.take();
-                self.wrote |= done.how != How::AlreadyThere;
-                if !(self.is_later && done.how == How::AlreadyThere) {
-                    self.reporter.imported(&watched.source, &done)?;
+                let (mark, wrote) = (done.mark.take(), done.how != How::AlreadyThere);
+                if wrote || !is_later {
+                    reporter.imported(&self.source, &done)?;
                 }
+                reporter.file_done()?;
+                return Ok(Look { mark, told: None, wrote });
             }
-            Ok(Done::Unknown(why)) => {
-                if is_new(&why) {
-                    self.reporter.unknown(path, &why)?;
-                }
-                look.told = Some(why);
-            }
-            Ok(Done::Skipped(why)) => {
-                if is_new(&why.to_owned()) {
-                    self.reporter.skipped(path, why)?;
-                }
-                look.told = Some(why.to_owned());
-            }
-            Ok(Done::Sidecar(kind)) => {
-                let why = "a sidecar".to_owned();
-                if is_new(&why) {
-                    self.reporter.sidecar(kind);
-                }
-                look.told = Some(why);
-            }
-            Ok(Done::Waits) => {
-                // A file that is gone on with stays where it is.
-                look.mark.clone_from(&watched.mark);
-                let why = "nothing in it is whole yet".to_owned();
-                if is_new(&why) && watched.mark.is_none() {
-                    self.reporter.waits(path, &why)?;
-                }
-                look.told = Some(why);
-            }
+            Ok(Done::NoRun(notice, why)) => (notice, why),
+            Err(FileError::File(refusal)) => (Notice::Refused, refusal.to_string()),
             Err(FileError::Store(error)) => {
-                self.reporter.clear();
+                reporter.clear();
                 return Err(error.into());
             }
-            Err(FileError::File(refusal)) => {
-                let message = refusal.to_string();
-                if is_new(&message) {
-                    self.reporter.refused(path, &message)?;
-                }
-                look.told = Some(message);
-            }
+        };
+        // A file that is gone on with stays where it is.
+        let mark = self.mark.clone().filter(|_| notice == Notice::Waits);
+        if mark.is_none() && self.told.as_ref() != Some(&why) {
+            reporter.notice(notice, path, &why)?;
         }
-        self.reporter.file_done()?;
-        Ok(())
-    }
-
-    fn progress(&mut self, bytes: u64) {
-        self.reporter.progress(bytes);
+        reporter.file_done()?;
+        Ok(Look { mark, told: Some(why), wrote: false })
     }
 }

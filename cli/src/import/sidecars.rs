@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use rustix::fs::FileType;
 use serde::Serialize;
 
-use crate::formats::probe::ends;
+use crate::formats::ends;
 use crate::names::plain_name;
 
 use super::safe_open::Entry;
@@ -83,48 +83,24 @@ impl Kind {
     }
 }
 
-/// Names of files that hold credentials.
-const CREDENTIALS: [&str; 14] = [
-    "auth.json",
-    "credentials",
-    "credentials.json",
-    ".credentials.json",
-    "oauth_creds.json",
-    "google_accounts.json",
-    "mcp-oauth-tokens.json",
-    "secrets.json",
-    ".env",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    "id_rsa",
-    "id_ed25519",
-];
-
-/// Endings of the same.
-const KEYS: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".keystore", ".jks", ".env"];
-
-const MEDIA: [&str; 18] = [
-    ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".svg", ".tiff", ".pdf", ".mp3",
-    ".mp4", ".mov", ".wav", ".webm", ".ttf", ".woff", ".woff2",
-];
-
-/// Files of one name each, wherever they lie.
-const NAMES: [(Kind, &[&str]); 4] = [
-    (Kind::Indexes, &["sessions-index.json", "session_index.jsonl", "shell_history"]),
-    (Kind::Metadata, &["task_metadata.json", "thumbs.db", "desktop.ini"]),
+/// Files of each kind, wherever they lie: their names, what the names begin with, and what they end
+/// in.
+const NAMES: [(Kind, &str); 6] = [
     (
-        Kind::Settings,
-        &["settings.json", "settings.local.json", "config.toml", "config.yaml", "config.yml"],
+        Kind::Credentials,
+        "auth.json credentials credentials.json .credentials.json oauth_creds.json \
+         google_accounts.json mcp-oauth-tokens.json secrets.json .netrc .npmrc .pypirc id_rsa \
+         id_ed25519 .env.* *.env *.pem *.key *.p12 *.pfx *.keystore *.jks",
     ),
-    (Kind::Locks, &["lockfile"]),
-];
-
-/// Endings of files that are of one kind, wherever they lie.
-const ENDINGS: [(Kind, &[&str]); 3] = [
-    (Kind::Metadata, &[".meta.json"]),
-    (Kind::Locks, &[".lock", ".lck", ".pid", "-wal", "-shm", "-journal"]),
-    (Kind::Media, &MEDIA),
+    (Kind::Indexes, "sessions-index.json session_index.jsonl shell_history"),
+    (Kind::Metadata, "task_metadata.json thumbs.db desktop.ini *.meta.json"),
+    (Kind::Settings, "settings.json settings.local.json config.toml config.yaml config.yml"),
+    (Kind::Locks, "lockfile *.lock *.lck *.pid *-wal *-shm *-journal"),
+    (
+        Kind::Media,
+        "*.png *.jpg *.jpeg *.gif *.webp *.bmp *.ico *.svg *.tiff *.pdf *.mp3 *.mp4 *.mov *.wav \
+         *.webm *.ttf *.woff *.woff2",
+    ),
 ];
 
 /// Files of one name beside a file or a folder of another name. `*` is any file of lines.
@@ -135,22 +111,28 @@ const BESIDE: [(Kind, &str, &str); 3] = [
 ];
 
 /// Files and folders of a job, besides what is below `agent`.
-const JOB: [&str; 9] = [
-    "result.json",
-    "config.json",
-    "lock.json",
-    "trial.log",
-    "job.log",
-    "exception.txt",
-    "verifier",
-    "artifacts",
-    "steps",
-];
+const JOB: &str = "result.json config.json lock.json trial.log job.log exception.txt verifier \
+                   artifacts steps";
+
+/// Whether a name is one of a list.
+fn is_one_of(name: &str, list: &str) -> bool {
+    list.split_ascii_whitespace().any(|listed| {
+        match (listed.strip_prefix('*'), listed.strip_suffix('*')) {
+            (Some(end), _) => name.ends_with(end),
+            (_, Some(begin)) => name.starts_with(begin),
+            (None, None) => name == listed,
+        }
+    })
+}
+
+/// The kind that a name has wherever the file lies.
+fn named(name: &str) -> Option<Kind> {
+    NAMES.iter().find(|(_, list)| is_one_of(name, list)).map(|(kind, _)| *kind)
+}
 
 /// Whether a file of this name holds credentials.
 pub(crate) fn is_credential(name: &OsStr) -> bool {
-    let name = lower(name);
-    CREDENTIALS.contains(&&*name) || ends(&name, &KEYS) || name.starts_with(".env.")
+    named(&lower(name)) == Some(Kind::Credentials)
 }
 
 /// A folder, as far as it says which of its files are no runs.
@@ -170,7 +152,7 @@ impl Folder {
     pub(crate) fn below(self, name: &OsStr, entries: &[Entry]) -> Self {
         let has = |wanted: &str| entries.iter().any(|entry| entry.name == wanted);
         let name = lower(name);
-        let is_job_part = self.is_job && JOB.contains(&&*name);
+        let is_job_part = self.is_job && is_one_of(&name, JOB);
         let all = match &*name {
             "tool-results" => Some(Kind::ToolResults),
             _ if is_job_part || self.all == Some(Kind::JobFiles) => Some(Kind::JobFiles),
@@ -205,25 +187,26 @@ impl Folder {
         {
             return Some(kind);
         }
-        if self.is_job && JOB.contains(&&*name) {
+        if self.is_job && is_one_of(&name, JOB) {
             return Some(Kind::JobFiles);
         }
         if ends(&name, &[".md"]) && self.markdown.is_some() {
             return self.markdown;
         }
-        let named = NAMES.iter().find(|(_, names)| names.contains(&&*name));
-        let ended = ENDINGS.iter().find(|(_, endings)| ends(&name, endings));
-        let beside = BESIDE.iter().find(|(_, own, other)| {
-            let is_other = |entry: &Entry| match *other {
+        let beside = || {
+            let is_other = |entry: &Entry, other: &str| match other {
                 "*" => {
                     let name = entry.name.to_string_lossy();
                     ends(&plain_name(&name).to_ascii_lowercase(), &[".jsonl"])
                 }
                 other => entry.name == other,
             };
-            name == *own && entries.iter().any(is_other)
-        });
-        named.or(ended).map(|(kind, _)| *kind).or(beside.map(|(kind, _, _)| *kind))
+            let is = |(_, own, other): &&(Kind, &str, &str)| {
+                name == *own && entries.iter().any(|entry| is_other(entry, other))
+            };
+            BESIDE.iter().find(is).map(|(kind, ..)| *kind)
+        };
+        named(&name).or_else(beside)
     }
 }
 
@@ -237,35 +220,28 @@ pub(crate) enum Home {
 }
 
 /// The homes that are known: where the runs are, and of what one must lie beside.
-const HOMES: [(Home, &[&str]); 5] = [
-    (Home::Agents("runs"), &[]),
-    (
-        Home::Agents("projects"),
-        &["settings.json", "history.jsonl", "todos", "statsig", "shell-snapshots", "plugins"],
-    ),
+const HOMES: [(Home, &str); 5] = [
+    (Home::Agents("runs"), "*"),
+    (Home::Agents("projects"), "settings.json history.jsonl todos statsig shell-snapshots plugins"),
     (
         Home::Sessions(&["sessions", "archived_sessions"]),
-        &["auth.json", "config.toml", "history.jsonl", "session_index.jsonl", "models.json"],
+        "auth.json config.toml history.jsonl session_index.jsonl models.json",
     ),
-    (
-        Home::Agents("tmp"),
-        &["oauth_creds.json", "google_accounts.json", "installation_id", "settings.json"],
-    ),
-    (Home::Agents("agents"), &["openclaw.json", "clawdbot.json"]),
+    (Home::Agents("tmp"), "oauth_creds.json google_accounts.json installation_id settings.json"),
+    (Home::Agents("agents"), "openclaw.json clawdbot.json"),
 ];
 
 /// The home that a folder with these entries is.
 pub(crate) fn home(entries: &[Entry]) -> Option<Home> {
-    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
     let has_folder = |name: &str| {
         entries.iter().any(|entry| entry.name == name && entry.kind == FileType::Directory)
     };
-    let is = |(home, beside): &&(Home, &[&str])| {
+    let is = |(home, beside): &&(Home, &str)| {
         let has_runs = match home {
             Home::Agents(name) => has_folder(name),
             Home::Sessions(names) => names.iter().any(|name| has_folder(name)),
         };
-        has_runs && (beside.is_empty() || beside.iter().any(|name| has(name)))
+        has_runs && entries.iter().any(|entry| is_one_of(&entry.name.to_string_lossy(), beside))
     };
     HOMES.iter().find(is).map(|(home, _)| *home)
 }

@@ -16,20 +16,23 @@ use tempfile::TempDir;
 use crate::formats::origin::Origin;
 use crate::output::Output;
 
-use super::ImportArgs;
+use super::args::ImportArgs;
 use super::batch::Target;
-use super::file::{Done, FileError, Importer};
+use super::done::Done;
+use super::file::Importer;
+use super::refusal::FileError;
 use super::replace::{GOES, Replacement, STAND_IN, StandIn};
 use super::report::Reporter;
 use super::safe_open::Opened;
 use super::scan_loop::ScanLoop;
-use super::thread_pool::Job;
 use super::tree::{self, Choice, Found, Source};
 
 /// A folder of files, and a store beside it.
 struct Fixture {
     folder: TempDir,
     log: RunLog,
+    /// Of an import, and of one that follows.
+    args: [ImportArgs; 2],
 }
 
 /// All that a store says of a run and its records.
@@ -53,7 +56,8 @@ impl Fixture {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("logs")).expect("a folder");
         let log = Options::new().create(folder.path().join("store")).expect("a store");
-        Self { folder, log }
+        let follows = ImportArgs { follow: true, ..ImportArgs::default() };
+        Self { folder, log, args: [ImportArgs::default(), follows] }
     }
 
     fn logs(&self) -> PathBuf {
@@ -70,7 +74,7 @@ impl Fixture {
     }
 
     fn importer(&self, follows: bool) -> Importer<'_> {
-        Importer { follows, ..Importer::new(&self.log) }
+        Importer { log: &self.log, reads: None, args: &self.args[usize::from(follows)] }
     }
 
     /// One round over the files; none may be refused.
@@ -373,8 +377,7 @@ fn import_beside(
             between(&path);
         }
     };
-    let job = Job { source, mark: None };
-    fixture.importer(false).import(&job, &mut Opened::default(), &progress)
+    fixture.importer(false).import(source, None, &mut Opened::default(), &progress)
 }
 
 /// All runs of the store that are not `a/r`.

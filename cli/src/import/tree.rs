@@ -32,12 +32,17 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::FileType;
 
 use crate::failure::Failure;
+use crate::formats::origin::Origin;
+use crate::formats::{Format, Layout};
 use crate::names::{ids_of, is_number, only_sorts, plain_name, stem};
 
-use super::DEFAULT_AGENT;
+use super::done::Notice;
 use super::safe_open::{Entry, Location, not_regular};
 use super::session_folder::{self, Parts};
 use super::sidecars::{self, Counts, Folder, Home, Kind};
+
+/// The agent of files that belong to no folder of runs, where the user names none.
+const DEFAULT_AGENT: &str = "imported";
 
 /// How deep folders are followed.
 const MAX_DEPTH: usize = 64;
@@ -79,30 +84,27 @@ impl Source {
         plain_name(&self.location.name().to_string_lossy()).to_owned()
     }
 
-    /// Where it is, from the root on, as the metadata say it; standard input is nowhere.
-    pub(crate) fn path_text(&self) -> Option<String> {
-        let path = self.location.absolute_path();
-        (!self.location.is_stdin()).then(|| path.to_string_lossy().into_owned())
+    /// What the metadata of its run say of it. Standard input is nowhere.
+    pub(crate) fn origin(&self, format: Format, layout: Layout) -> Origin {
+        let path = self.location.absolute_path().to_string_lossy().into_owned();
+        Origin {
+            imported_from: self.file_name(),
+            path: Some(path).filter(|_| !self.location.is_stdin()),
+            format: Some(format),
+            layout,
+            ..Origin::default()
+        }
     }
-}
-
-/// What was passed over on purpose, and is named.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Skipped {
-    pub(crate) path: PathBuf,
-    pub(crate) why: &'static str,
 }
 
 /// All files of all paths, each once, in the order of the paths and then of the names.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) sources: Vec<Source>,
-    pub(crate) skipped: Vec<Skipped>,
+    /// What is named and no source, and why.
+    pub(crate) notices: Vec<(Notice, PathBuf, String)>,
     /// What is no run by its name.
     pub(crate) sidecars: Counts,
-    /// Paths of the user's that lead nowhere.
-    pub(crate) missing: Vec<PathBuf>,
-    pub(crate) errors: Vec<(PathBuf, String)>,
 }
 
 /// Which files of the paths are wanted.
@@ -143,9 +145,9 @@ pub(crate) fn find(paths: &[PathBuf], choice: &Choice) -> Found {
         match walk.add(path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                walk.found.missing.push(path.clone());
+                walk.note(Notice::Missing, path.clone(), "no such file or folder");
             }
-            Err(error) => walk.found.errors.push((path.clone(), error.to_string())),
+            Err(error) => walk.note(Notice::Refused, path.clone(), &error.to_string()),
         }
     }
     let mut found = walk.found;
@@ -235,6 +237,14 @@ impl Walk<'_> {
         }
     }
 
+    fn note(&mut self, notice: Notice, path: PathBuf, why: &str) {
+        self.found.notices.push((notice, path, why.to_owned()));
+    }
+
+    fn refuse(&mut self, location: &Location, error: &io::Error) {
+        self.note(Notice::Refused, location.path(), &error.to_string());
+    }
+
     fn count(&mut self, kind: Kind) {
         *self.found.sidecars.entry(kind).or_default() += 1;
     }
@@ -276,9 +286,7 @@ impl Walk<'_> {
                             let kind = of_folder.below(&entry.name, &entries);
                             self.folder(&location, &entries, way, kind);
                         }
-                        Err(error) => {
-                            self.found.errors.push((location.path(), error.to_string()));
-                        }
+                        Err(error) => self.refuse(&location, &error),
                     }
                     None
                 }
@@ -289,7 +297,7 @@ impl Walk<'_> {
                 _ => Some("not a regular file"),
             };
             if let Some(why) = why {
-                self.found.skipped.push(Skipped { path: location.path(), why });
+                self.note(Notice::Skipped, location.path(), why);
             }
             way.pop();
         }
@@ -340,7 +348,7 @@ impl Walk<'_> {
                 let rest: Vec<&OsStr> = rest.iter().map(|name| &**name).collect();
                 self.file(location, &rest, &agent);
             }
-            Err(error) => self.found.errors.push((location.path(), error)),
+            Err(error) => self.refuse(&location, &error),
         }
     }
 
@@ -348,7 +356,7 @@ impl Walk<'_> {
     fn file(&mut self, location: Location, way: &[&OsStr], agent: &str) {
         let names: Option<Vec<&str>> = way.iter().map(|name| name.to_str()).collect();
         let Some((name, folders)) = names.as_deref().and_then(<[_]>::split_last) else {
-            self.found.errors.push((location.path(), not_utf8().to_string()));
+            self.refuse(&location, &not_utf8());
             return;
         };
         let kept: Vec<&str> =
@@ -373,7 +381,7 @@ impl Walk<'_> {
         let (sessions, used) = match session_folder::sessions(folder, entries) {
             Ok(found) => found?,
             Err(error) => {
-                self.found.errors.push((folder.path(), error.to_string()));
+                self.refuse(folder, &error);
                 return None;
             }
         };
@@ -401,10 +409,10 @@ fn exported(way: &[OsString]) -> Option<(String, String)> {
 fn agent_of<'w>(
     way: &'w [OsString],
     own_agent: &io::Result<String>,
-) -> Result<(String, &'w [OsString]), String> {
+) -> io::Result<(String, &'w [OsString])> {
     let own = || match own_agent {
         Ok(agent) => Ok(agent.clone()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     };
     // Folders that only sort, such as `sessions`, are no agents; what is in one of a year has none.
     let is_sorting = |name: &&OsString| name.to_str().is_some_and(only_sorts);
@@ -412,7 +420,7 @@ fn agent_of<'w>(
     let has_number = way.iter().take(skipped).any(|name| name.to_str().is_some_and(is_number));
     match way.get(skipped..) {
         Some([first, rest @ ..]) if !rest.is_empty() && !has_number => {
-            let name = first.to_str().ok_or_else(|| not_utf8().to_string())?;
+            let name = first.to_str().ok_or_else(not_utf8)?;
             Ok((name.to_owned(), rest))
         }
         _ => Ok((own()?, way)),
@@ -475,7 +483,7 @@ mod tests {
             assert_eq!(ids(&find(&[path], &Choice::default())), whole);
         }
         let beside = find(&[root.path().to_path_buf()], &Choice::default());
-        assert_eq!((beside.skipped.len(), beside.sidecars[&Kind::BesideRuns]), (1, 1));
+        assert_eq!((beside.notices.len(), beside.sidecars[&Kind::BesideRuns]), (1, 1));
         assert_eq!(ids(&find(&[root.path().join("runs/b")], &Choice::default())), whole[1..]);
         assert_eq!(ids(&find(&[root.path().join("runs/a/..")], &Choice::default())), whole);
         assert_eq!(
@@ -506,7 +514,7 @@ mod tests {
         std::os::unix::fs::symlink("a", root.path().join("b")).expect("a link");
         let found = find(&[root.path().to_path_buf()], &Choice::default());
         assert_eq!(ids(&found), [("a", "1")]);
-        let why: Vec<_> = found.skipped.iter().map(|skipped| skipped.why).collect();
+        let why: Vec<_> = found.notices.iter().map(|(_, _, why)| why).collect();
         assert_eq!(why, ["hidden", "a symbolic link", "a symbolic link"]);
     }
 
@@ -539,7 +547,8 @@ mod tests {
         touch(root.path(), "1.jsonl");
         let paths = [root.path().join("none"), root.path().join("1.jsonl")];
         let found = find(&paths, &Choice::default());
-        assert_eq!((found.missing.len(), found.errors.len()), (1, 0));
+        let notices: Vec<_> = found.notices.iter().map(|(notice, ..)| *notice).collect();
+        assert_eq!(notices, [Notice::Missing]);
         assert_eq!(ids(&found), [("imported", "1")]);
     }
 
@@ -563,7 +572,7 @@ mod tests {
         for source in &before.sources[..2] {
             let said =
                 source.location.file(&mut Opened::default()).expect_err("a link").to_string();
-            assert!(said.contains("link") || said.contains("Not a directory"), "{said}");
+            assert!(said.contains("regular file") || said.contains("Not a directory"), "{said}");
         }
         // A path that the user names is followed.
         fs::remove_file(path.join("1.jsonl")).expect("removed");
@@ -576,7 +585,7 @@ mod tests {
         let again = &mut Opened::default();
         before.sources[1].location.file(again).expect_err("behind a link");
         assert_eq!(ids(&find(&[path.join("tree")], &Choice::default())), []);
-        assert_eq!(find(&[path.join("tree/runs")], &Choice::default()).skipped.len(), 2);
+        assert_eq!(find(&[path.join("tree/runs")], &Choice::default()).notices.len(), 2);
     }
 
     /// Goal: a folder that stays open between its files is the one that was listed.
@@ -607,7 +616,7 @@ mod tests {
         fs::remove_file(path.join("moved/3.log")).expect("removed");
         link(path.join("secret/2.log"), path.join("moved/3.log")).expect("a link");
         let said = read(2, opened).expect_err("a link").to_string();
-        assert!(said.contains("link"), "{said}");
+        assert!(said.contains("not a regular file"), "{said}");
         // Another folder is opened anew, and this one is behind a link by now.
         assert_eq!(read(3, opened).expect("a file"), "4");
         read(0, opened).expect_err("behind a link");
@@ -625,7 +634,7 @@ mod tests {
         let said =
             found.sources[0].location.file(&mut Opened::default()).expect_err("a pipe").to_string();
         assert_eq!(said, "not a regular file");
-        assert_eq!(find(&[root.path().to_path_buf()], &Choice::default()).skipped.len(), 1);
+        assert_eq!(find(&[root.path().to_path_buf()], &Choice::default()).notices.len(), 1);
         assert!(Location::named(&path).file(&mut Opened::default()).is_err());
         assert!(Location::named(Path::new("/dev/zero")).file(&mut Opened::default()).is_err());
     }

@@ -7,11 +7,11 @@
 //!
 //! Newer versions of Cline have one document, `SESSION.messages.json`.
 
+use runlog::RunStatus;
 use serde_json::Value;
 
 use super::split::{Place, Shallow};
 use crate::facts::{Facts, Total, Usage, at, items, text, unix_millis};
-use crate::line::End;
 
 /// Where the steps are.
 pub(super) const PLACES: [&[Place]; 2] = [&[Place::Key("messages")], &[]];
@@ -67,9 +67,9 @@ fn total(message: &Value) -> Option<Total> {
 }
 
 /// How a task ended, if this is its last message in the user interface.
-pub fn end(message: &Value) -> Option<End> {
+pub fn end(message: &Value) -> Option<RunStatus> {
     let is_result = |key: &str| message.get(key).is_some_and(|kind| kind == "completion_result");
-    (is_result("ask") || is_result("say")).then_some(End::Completed)
+    (is_result("ask") || is_result("say")).then_some(RunStatus::Completed)
 }
 
 /// Whether a message is one that the user sees.

@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::Course;
 use super::split::Shallow;
-use crate::facts::{self, Facts, Usage, items, text, time};
+use crate::facts::{self, Course, Facts, Usage, items, text, time};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let has = |key: &str| document.get(key).is_some();

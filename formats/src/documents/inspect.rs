@@ -1,12 +1,12 @@
 //! Logs of Inspect: `eval`, `status`, `stats`, and `samples` with messages and events. In an
 //! `.eval` the same parts are files of a zip archive: `header.json`, and one for each sample.
 
+use runlog::RunStatus;
 use serde_json::Value;
 
+use super::messages;
 use super::split::{self, Place, Shallow};
-use super::{Course, messages};
-use crate::facts::{self, Facts, Total, Usage, at, text, time};
-use crate::line::End;
+use crate::facts::{self, Course, Facts, Total, Usage, at, text, time};
 
 const SAMPLES: Place = Place::Key("samples");
 const MESSAGES: Place = Place::Key("messages");
@@ -32,9 +32,9 @@ pub(super) fn course(document: &Shallow<'_>) -> Course {
     let (stats, eval) = (document.value("stats"), document.value("eval"));
     let at = |value: &Option<Value>, key: &str| time(value.as_ref()?, key);
     let end = match document.text("status").as_deref() {
-        Some("success") => Some(End::Completed),
-        Some("error") => Some(End::Failed),
-        Some("cancelled") => Some(End::Cancelled),
+        Some("success") => Some(RunStatus::Completed),
+        Some("error") => Some(RunStatus::Failed),
+        Some("cancelled") => Some(RunStatus::Cancelled),
         // "started", and whatever later versions write.
         _ => None,
     };

@@ -1,14 +1,12 @@
 //! Documents that are messages with roles, or steps that have no name of their own: SWE-agent,
 //! mini-swe-agent, and chats in general.
 
+use runlog::RunStatus;
 use serde_json::{Number, Value};
 
-use super::Course;
 use super::split::{Place, Shallow, value_in};
 use crate::Format;
-use crate::facts::{Facts, Total, Usage, at, items, number, text, time, unix_time};
-use crate::line::End;
-use crate::probe::ends;
+use crate::facts::{Course, Facts, Total, Usage, at, items, number, text, time, unix_time};
 
 /// Where the steps are; the last one is the document itself, where it is an array.
 pub(super) const PLACES: &[&[Place]] =
@@ -20,12 +18,12 @@ pub(super) fn format(document: &Shallow<'_>, name: &str) -> Format {
         step.is_some_and(|step| keys.iter().all(|key| step.get(key).is_some()))
     };
     let is_message = |key: Option<&str>| has(document.first_of(key), &["role", "content"]);
-    let is_traj = ends(name, &[".traj"]);
+    let is_traj = crate::ends(name, &[".traj"]);
     let says_mini = document
         .text("trajectory_format")
         .is_some_and(|format| format.starts_with("mini-swe-agent"));
     let info = document.value("info");
-    let is_mini = says_mini || has(info, &["mini_version"]) || ends(name, &[".traj.json"]);
+    let is_mini = says_mini || has(info, &["mini_version"]) || crate::ends(name, &[".traj.json"]);
     if has(document.first_of(Some("trajectory")), &["action", "observation"])
         || has(document.first_of(Some("history")), &["role", "content", "agent"])
         || (is_traj && (document.get("trajectory").is_some() || document.get("history").is_some()))
@@ -44,7 +42,7 @@ pub(super) fn course(document: &Shallow<'_>) -> Course {
     let status = document.value("info").and_then(|info| text(&info, "exit_status"));
     let end = status.map(|status| {
         let submitted = status.to_ascii_lowercase().starts_with("submitted");
-        if submitted { End::Completed } else { End::Failed }
+        if submitted { RunStatus::Completed } else { RunStatus::Failed }
     });
     Course { end, ..Course::default() }
 }

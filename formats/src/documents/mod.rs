@@ -14,26 +14,13 @@ pub mod series;
 pub mod split;
 pub(crate) mod vscode;
 
-use runlog::Timestamp;
 use serde_json::Value;
 
 use super::Format;
-use super::facts::{Facts, Total};
+use super::facts::{Course, Facts, Total};
 use super::json::NotJson;
-use super::line::End;
 
 use self::split::{Place, Shallow};
-
-/// What a document says of its run.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Course {
-    /// When it started.
-    pub started: Option<Timestamp>,
-    /// How it ended.
-    pub end: Option<End>,
-    /// When it ended.
-    pub ended: Option<Timestamp>,
-}
 
 /// Whether a document is of a format.
 type Known = (fn(&Shallow<'_>) -> bool, Format);

@@ -1,12 +1,11 @@
 //! Conversations of `OpenHands`: a folder with a file for each event, and in newer versions the
 //! state of the conversation. Their times have no offset, and are taken as UTC.
 
-use runlog::Timestamp;
+use runlog::{RunStatus, Timestamp};
 use serde_json::Value;
 
-use super::split;
+use super::split::{self, Shallow};
 use crate::facts::{Facts, Total, Usage, number, text};
-use crate::line::End;
 
 /// Whether a document is an event.
 pub fn is_event(event: &Value) -> bool {
@@ -74,12 +73,12 @@ fn total(metrics: &Value) -> Option<Total> {
 }
 
 /// How a conversation ended, by its state.
-pub fn end(state: &Value) -> Option<End> {
-    let status = ["execution_status", "agent_status"].iter().find_map(|key| text(state, key))?;
+pub fn end(state: &Shallow<'_>) -> Option<RunStatus> {
+    let status = ["execution_status", "agent_status"].iter().find_map(|key| state.text(key))?;
     match status.to_ascii_lowercase().as_str() {
-        "finished" => Some(End::Completed),
-        "error" | "stuck" => Some(End::Failed),
-        "stopped" => Some(End::Cancelled),
+        "finished" => Some(RunStatus::Completed),
+        "error" | "stuck" => Some(RunStatus::Failed),
+        "stopped" => Some(RunStatus::Cancelled),
         _ => None,
     }
 }
@@ -122,6 +121,7 @@ mod tests {
         let tokens: Vec<_> =
             totals(&state.to_string()).iter().map(|total| total.usage.input_tokens).collect();
         assert_eq!(tokens, [Some(4), Some(5)]);
-        assert_eq!(end(&state), Some(End::Completed));
+        let state = state.to_string();
+        assert_eq!(end(&Shallow::new(&state).expect("JSON")), Some(RunStatus::Completed));
     }
 }

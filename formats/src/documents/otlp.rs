@@ -1,13 +1,11 @@
 //! Traces of OpenTelemetry as OTLP/JSON, by the semantic conventions for generative AI. A file has
 //! one `ExportTraceServiceRequest`, or one a line; each span is a step.
 
-use runlog::Timestamp;
+use runlog::{RunStatus, Timestamp};
 use serde_json::{Number, Value};
 
-use super::Course;
 use super::split::{Place, Shallow};
-use crate::facts::{Facts, Total, Usage, at, items, text};
-use crate::line::End;
+use crate::facts::{Course, Facts, Total, Usage, at, items, text};
 
 const RESOURCES: Place = Place::Key("resourceSpans");
 const SCOPES: Place = Place::Key("scopeSpans");
@@ -46,10 +44,10 @@ pub(super) fn course(document: &Shallow<'_>) -> Course {
         .and_then(|all| at(all.get(0)?, "scopeSpans")?.get(0)?.get("spans")?.get(0));
     let Some(span) = span else { return Course::default() };
     let end = match attribute(span, "runlog.status").and_then(Value::as_str) {
-        Some("completed") => Some(End::Completed),
-        Some("failed") => Some(End::Failed),
-        Some("cancelled") => Some(End::Cancelled),
-        Some("interrupted") => Some(End::Interrupted),
+        Some("completed") => Some(RunStatus::Completed),
+        Some("failed") => Some(RunStatus::Failed),
+        Some("cancelled") => Some(RunStatus::Cancelled),
+        Some("interrupted") => Some(RunStatus::Interrupted),
         _ => None,
     };
     let ended = end.and_then(|_| nanos(span, "endTimeUnixNano"));

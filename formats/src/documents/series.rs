@@ -3,8 +3,9 @@
 
 use runlog::Timestamp;
 
-use super::split::{Shallow, Step, range, steps};
-use super::{Course, course, facts, kind, places, read};
+use super::split::{Parsed, Shallow, Step, range, steps};
+use super::{course, facts, kind, places, read};
+use crate::facts::Course;
 use crate::json::{NotJson, Scanner, value, without_mark};
 use crate::line::{self, Line};
 use crate::{Format, Layout, lines};
@@ -14,17 +15,6 @@ const VALUE: &str = "value";
 
 /// How many values are looked at to tell their format.
 const LOOK: usize = 64;
-
-/// A document that was read.
-#[derive(Debug)]
-pub struct Parsed {
-    /// Its steps, in the order of its bytes.
-    pub steps: Vec<Step>,
-    /// What it says of its run.
-    pub course: Course,
-    /// Where its last value begins, if that is torn.
-    pub torn_at: Option<usize>,
-}
 
 /// Reads a document of a format that was recognised.
 ///
@@ -38,7 +28,7 @@ pub fn parse(format: Format, text: &str) -> Result<Parsed, NotJson> {
             let step = |value: &&str| Step { range: range(text, value), array: VALUE };
             let steps: Vec<Step> = values.iter().map(step).collect();
             let course = course_of_lines(text, &steps);
-            return Ok(Parsed { steps, course, torn_at });
+            return Ok(Parsed { steps, course, torn_at, unread: Vec::new() });
         }
     };
     let steps = steps(text, &document, places(format));
@@ -46,16 +36,16 @@ pub fn parse(format: Format, text: &str) -> Result<Parsed, NotJson> {
         Layout::Lines => course_of_lines(text, &steps),
         Layout::Document | Layout::Archive | Layout::Files => course(format, &document),
     };
-    Ok(Parsed { steps, course, torn_at: None })
+    Ok(Parsed { steps, course, ..Parsed::default() })
 }
 
 /// The kind of a step, and its time.
-pub fn step(format: Format, json: &str) -> (Option<String>, Option<Timestamp>) {
+pub fn step(format: Format, json: &[u8]) -> (Option<String>, Option<Timestamp>) {
     if format.layout() == Layout::Lines {
-        let line = Line::new(json.as_bytes());
+        let line = Line::new(json);
         return (line.kind, line.at);
     }
-    let step = value(json.as_bytes()).unwrap_or_default();
+    let step = value(json).unwrap_or_default();
     (kind(format, &step).and_then(line::kind), facts(format, &step).time)
 }
 
@@ -115,6 +105,8 @@ fn format_of(values: &[&str]) -> Format {
 
 #[cfg(test)]
 mod tests {
+    use runlog::RunStatus;
+
     use super::*;
 
     const LINE: &str =
@@ -156,7 +148,7 @@ mod tests {
         let format = array_format(&document).expect("a format");
         assert_eq!(format, Format::ClaudeCode);
         let parsed = parse(format, stream).expect("it is read");
-        assert_eq!(parsed.course.end, Some(line::End::Failed));
+        assert_eq!(parsed.course.end, Some(RunStatus::Failed));
         assert_eq!(parsed.steps.len(), 2);
         assert!(is_array_of_objects(stream));
         assert!(!is_array_of_objects("[1]") && !is_array_of_objects("[]"));

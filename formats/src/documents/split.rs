@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use crate::facts::Course;
 use crate::json::{self, NotJson, Scanner};
 
 /// A part of the way to the arrays that hold steps.
@@ -58,8 +59,8 @@ impl<'a> Shallow<'a> {
     }
 
     /// The string of a key.
-    pub fn text(&self, key: &str) -> Option<String> {
-        json::string(self.get(key)?).map(Cow::into_owned)
+    pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
+        json::string(self.get(key)?)
     }
 
     /// The first element of the array of a key, or of the array that this is.
@@ -86,6 +87,19 @@ pub struct Step {
     pub range: Range<usize>,
     /// The name of the array, which becomes its kind.
     pub array: &'static str,
+}
+
+/// What a document says, or all files of a session as one text.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// Its steps, in the order of its bytes.
+    pub steps: Vec<Step>,
+    /// What it says of its run.
+    pub course: Course,
+    /// Where its last value begins, if that is torn.
+    pub torn_at: Option<usize>,
+    /// The paths of files that are not JSON, and why.
+    pub unread: Vec<(String, String)>,
 }
 
 /// The steps of a document, in the order of its bytes.

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Course;
 use super::split::Shallow;
-use crate::facts::{Facts, Usage, at, items, text, unix_millis};
+use crate::facts::{Course, Facts, Usage, at, items, text, unix_millis};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let has = |key: &str| document.get(key).is_some();

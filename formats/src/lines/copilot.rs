@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::{Format, Known};
 use crate::facts::{Facts, Total, Usage, at, items, text, time};
-use crate::line::End;
 
 pub(super) fn line(line: &Value) -> Option<Known> {
     let (kind, data) = (line.get("type")?.as_str()?, line.get("data")?.as_object()?);
@@ -50,15 +49,6 @@ fn of_model(of: &str, (model, metrics): (&String, &Value)) -> Option<Total> {
     let calls = at(metrics, "requests.count").and_then(Value::as_u64).unwrap_or_default();
     let of = Some(format!("{of} {model}"));
     Some(Total { of, model: Some(model.clone()), calls, usage })
-}
-
-/// How a session ended, by the type of its shutdown.
-pub(crate) fn end(shutdown: &str) -> End {
-    match shutdown {
-        "routine" => End::Completed,
-        "error" => End::Failed,
-        _ => End::Interrupted,
-    }
 }
 
 #[cfg(test)]

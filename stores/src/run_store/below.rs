@@ -1,51 +1,17 @@
-//! Files below a folder that the caller names, opened so that no link is followed, and made so that
-//! a name has the whole file or nothing.
-//!
-//! Each name is opened relative to the folder that listed it, and checked once it is open. So the
-//! file that is read is the one that was listed, or it is refused, even if another program replaces
-//! it with a link meanwhile.
+//! Files below a folder that the caller names, made so that a name has the whole file or nothing.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 
-use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, fsync,
-    linkat, mkdirat, openat, renameat_with, statat, unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, fsync, linkat, mkdirat,
+    openat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
-/// A folder that is open.
-#[derive(Debug)]
-pub(super) struct Folder(OwnedFd);
+use crate::safe_open::Folder;
 
 impl Folder {
-    /// A folder at a path of the caller. The path may be a link.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(openat(CWD, path, OFlags::DIRECTORY | READ, Mode::empty())?))
-    }
-
-    /// A folder in this one.
-    pub(super) fn folder(&self, name: &OsStr) -> io::Result<Self> {
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | READ;
-        Ok(Self(openat(&self.0, name, flags, Mode::empty())?))
-    }
-
-    /// A regular file in this one; `None` if it is something else.
-    pub(super) fn file(&self, name: &OsStr) -> io::Result<Option<File>> {
-        // The flags prevent waiting for the other end of a pipe, and getting a controlling
-        // terminal.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | READ;
-        let file = match openat(&self.0, name, flags, Mode::empty()) {
-            Err(Errno::LOOP) => return Ok(None),
-            opened => File::from(opened?),
-        };
-        Ok(file.metadata()?.is_file().then_some(file))
-    }
-
     /// A folder in this one; created for its owner only if it is missing.
     pub(super) fn make_folder(&self, name: &str) -> io::Result<Self> {
         match mkdirat(&self.0, name, Mode::RWXU) {
@@ -116,29 +82,6 @@ impl Folder {
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(fsync(&self.0)?)
     }
-
-    /// The entries with their kinds, sorted by name. Links are not followed.
-    pub(super) fn entries(&self) -> io::Result<Vec<(OsString, FileType)>> {
-        let mut entries = Vec::new();
-        for entry in Dir::read_from(&self.0)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let kind = match entry.file_type() {
-                // Some file systems do not state it.
-                FileType::Unknown => {
-                    let stat = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                    FileType::from_raw_mode(stat.st_mode)
-                }
-                kind => kind,
-            };
-            entries.push((OsString::from_vec(name.to_bytes().to_vec()), kind));
-        }
-        entries.sort_by(|left, right| left.0.cmp(&right.0));
-        Ok(entries)
-    }
 }
 
 /// What the names of unfinished files begin with.
@@ -200,12 +143,14 @@ impl Drop for NewFile {
     }
 }
 
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    use std::ffi::OsString;
+
+    use rustix::fs::{CWD, FileType};
 
     use super::*;
 

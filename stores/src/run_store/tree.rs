@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use super::RunStore;
-use super::below::Folder;
 use super::error::{Result, RunStoreError};
 use super::fold::{Found, Mark};
 use super::line::NewLine;
@@ -23,6 +22,7 @@ use super::open::Opened;
 use super::records::{RunRecord, RunStarted};
 use super::report::{Exported, Imported, Refusal, TreeProblem};
 use crate::json_lines::{Ending, Lines, UNTERMINATED};
+use crate::safe_open::Folder;
 use runlog::{Error, Seq, Timestamp};
 
 /// How many lines, and about how many bytes, are appended at once.
