@@ -17,10 +17,12 @@ use crate::types::{AgentId, RunId, RunNo, Seq};
 /// tail, `open` has the end of the log and the directory that is being built.
 pub(crate) fn check_segment(segment: &Segment, open: (u32, &[u8])) -> Result<VerifyReport> {
     let mut check = VerifyReport { segments: 1, ..VerifyReport::default() };
-    let end = segment.sealed().map_or(open.0, |sealed| sealed.end);
+    // Once: an append may seal it meanwhile.
+    let sealed = segment.sealed();
+    let end = sealed.map_or(open.0, |sealed| sealed.end);
     let extent = segment.read_up_to(end as usize)?;
     check.bytes = u64::from(end);
-    let stored = match segment.sealed().map(|_| segment.stored_directory()) {
+    let stored = match sealed.map(|_| segment.stored_directory()) {
         None => Some(Cow::Borrowed(open.1)),
         Some(Ok(bytes)) => Some(bytes),
         Some(Err(Error::Corrupt(damage))) => {

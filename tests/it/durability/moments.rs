@@ -4,16 +4,19 @@
 //! handle does something: the answer must be the one from before or the one from after. The store
 //! has no index, because the index is read under a lock that writers need.
 
+use std::io::ErrorKind;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
+use runlog::format::EXTENTS_AT;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Error, NewRecord, Options, Outcome, Retention, RunLog, RunPage, RunQuery, RunStatus,
     Timestamp,
 };
-use runlog_sim::{SimClock, SimDisk, SimEntropy};
+use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
 
 use crate::support::background::Background;
 use crate::support::callout::{Points, beside};
@@ -32,7 +35,11 @@ struct Plan {
 
 /// What happens at one of the reads of a store.
 #[derive(Clone, Default)]
-struct Interruption(Arc<Mutex<Plan>>);
+struct Interruption {
+    plan: Arc<Mutex<Plan>>,
+    /// No extent takes a write.
+    is_full: Arc<AtomicBool>,
+}
 
 impl Interruption {
     /// A store of these bytes, at whose reads this happens.
@@ -43,6 +50,10 @@ impl Interruption {
             if call.is_read() {
                 interruption.meet(call.len as usize);
             }
+            let is_full = interruption.is_full.load(Ordering::Relaxed);
+            if call.kind == OpKind::Write && call.offset >= EXTENTS_AT && is_full {
+                return Err(ErrorKind::StorageFull.into());
+            }
             Ok(())
         });
         options.open_storage(storage).unwrap()
@@ -51,17 +62,17 @@ impl Interruption {
     /// Calls `act` at the read with this number from here on, counting only reads of this length.
     fn plan(&self, at: usize, lens: Range<usize>, act: impl FnOnce() + Send + 'static) {
         let act: Box<dyn FnOnce() + Send> = Box::new(act);
-        *self.0.lock().unwrap() = Plan { reads: 0, lens, at: Some(at), act: Some(act) };
+        *self.plan.lock().unwrap() = Plan { reads: 0, lens, at: Some(at), act: Some(act) };
     }
 
     /// Whether there was no such read.
     fn is_over(&self) -> bool {
-        self.0.lock().unwrap().act.take().is_some()
+        self.plan.lock().unwrap().act.take().is_some()
     }
 
     fn meet(&self, len: usize) {
         let act = {
-            let mut plan = self.0.lock().unwrap();
+            let mut plan = self.plan.lock().unwrap();
             plan.reads += usize::from(plan.lens.contains(&len));
             let due = plan.at == Some(plan.reads);
             plan.act.take_if(|_| due)
@@ -221,6 +232,37 @@ fn a_check_beside_a_close_reports_no_damage() {
             }
             Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
         }
+    }
+}
+
+/// A checkpoint drops an index that it cannot write. Before that, appends seal the segment that is
+/// read.
+#[test]
+fn a_check_beside_appends_and_an_index_that_is_dropped_reports_no_damage() {
+    let image = image(true);
+    let mut dropped = 0;
+    for at in 2.. {
+        let interruption = Interruption::default();
+        let log = interruption.open(&options(true).index_cache(0), image.clone());
+        let (other, is_full) = (log.clone(), Arc::clone(&interruption.is_full));
+        interruption.plan(at, 8 << 10..usize::MAX, move || {
+            let end = other.stats().unwrap().end.segment;
+            while other.stats().unwrap().end.segment == end {
+                let _ = other.writer("run-0").unwrap().append(&[b'y'; 9_000]).unwrap();
+            }
+            other.sync().unwrap();
+            is_full.store(true, Ordering::Relaxed);
+            other.checkpoint().unwrap();
+            is_full.store(false, Ordering::Relaxed);
+            assert_eq!(other.stats().unwrap().index_extents, 0);
+        });
+        let report = log.verify().unwrap();
+        assert!(report.is_clean(), "read {at}: {:?}", report.problems);
+        if interruption.is_over() {
+            assert!(dropped > 1, "{dropped}");
+            break;
+        }
+        dropped += usize::from(!report.index_checked);
     }
 }
 
