@@ -72,8 +72,7 @@ impl Known {
     pub(crate) fn floor(&self, base: &Base, durable_only: bool) -> Floor {
         let last = self.last_sealed(Purpose::Log);
         let end = last.map(|segment| segment.position(base.extent_size.bytes_u32()));
-        let by_frames = base.superblock.flags & FLAG_COPY == 0;
-        Floor { at: end.unwrap_or_default().max(base.durable), by_frames, durable_only }
+        Floor { at: end.unwrap_or_default().max(base.durable), durable_only }
     }
 }
 
@@ -81,8 +80,6 @@ impl Known {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Floor {
     pub(crate) at: LogPosition,
-    /// Whether frames state it too. Those of a copy say what was durable in the store.
-    pub(crate) by_frames: bool,
     /// Whether only what is in front of the floor counts.
     pub(crate) durable_only: bool,
 }

@@ -11,7 +11,6 @@ use crate::engine::state::scan::{
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::frames::frame::FLAG_BATCH;
-use crate::format::map::superblock::FLAG_COPY;
 use crate::format::{FrameCheck, FrameKind};
 use crate::types::{AgentId, LogPosition, RunId, RunNo};
 
@@ -143,17 +142,14 @@ fn names_below(segment: &Segment, end: u32) -> Result<Names> {
     Ok(names(&extent, &frames_below(&items, end)))
 }
 
-/// Leaves only frames that are known to be durable, by what the frames themselves say; those of a
-/// copy say what was durable in the store.
+/// Leaves only frames that are known to be durable, by what the frames themselves say.
 fn leave_durable(
     current: &mut Current,
     (from, found): (u32, &mut Found),
     position: impl Fn(u32) -> LogPosition,
 ) {
     let said = found.frames.iter().map(|lexed| lexed.header.durable).max();
-    if current.superblock.flags & FLAG_COPY == 0 {
-        current.floor = current.floor.max(said.unwrap_or_default());
-    }
+    current.floor = current.floor.max(said.unwrap_or_default());
     let floor = current.floor;
     found.frames.retain(|lexed| position(lexed.header.position.offset) < floor);
     let end = found.frames.last().map_or(from, Lexed::end);

@@ -11,7 +11,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::map::superblock::{FLAG_COPY, ManifestAt};
+use crate::format::map::superblock::ManifestAt;
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, PAGE_LEN};
 use crate::types::{ExtentNo, LogPosition, RunNo};
@@ -30,8 +30,6 @@ pub(crate) struct Located {
     pub(crate) unread: Vec<Range<u64>>,
     /// The durable position, by the superblocks.
     pub(crate) durable: LogPosition,
-    /// Whether frames state it too. Those of a copy say what was durable in the store.
-    pub(crate) by_frames: bool,
     /// The store gave no run this number or a larger one, by the superblocks.
     pub(crate) next_run_no: RunNo,
     pub(crate) damaged: Vec<Corruption>,
@@ -64,7 +62,6 @@ pub(crate) fn locate(source: Arc<SkipUnreadable>) -> Result<Located> {
         has_manifest: false,
         unread: Vec::new(),
         durable: slots.iter().map(|block| block.durable).max().unwrap_or_default(),
-        by_frames: slots.last().is_none_or(|block| block.flags & FLAG_COPY == 0),
         next_run_no: slots.iter().map(|block| block.next_run_no).max().unwrap_or_default(),
         damaged: report.damaged,
         disk,

@@ -119,7 +119,7 @@ pub(crate) fn scan(located: &Located) -> Result<Scan> {
     let mut order: Vec<(u32, &Arc<Segment>)> = (0..).zip(&located.segments).collect();
     order.sort_by_key(|(_, segment)| Reverse(segment.id()));
     for (number, segment) in order {
-        scan.read_segment(located, number, segment)?;
+        scan.read_segment(number, segment)?;
     }
     for (position, evictions) in core::mem::take(&mut scan.unsynced) {
         if scan.first_loss.is_some_and(|loss| loss < position) {
@@ -145,7 +145,7 @@ fn keep_latest(kept: &mut Option<FrameAt>, found: FrameAt) {
 }
 
 impl Scan {
-    fn read_segment(&mut self, located: &Located, number: u32, segment: &Segment) -> Result<()> {
+    fn read_segment(&mut self, number: u32, segment: &Segment) -> Result<()> {
         let bytes = segment.read_all()?;
         let items = lex(&bytes, segment.frames());
         let sealed = segment.sealed();
@@ -155,7 +155,7 @@ impl Scan {
         let end = sealed.map(|sealed| sealed.end);
         let end = end.or(seal.map(|seal| seal.header.position.offset));
         let frames = frames_below(&items, end.unwrap_or(u32::MAX));
-        if is_log && located.by_frames {
+        if is_log {
             let stated = frames.iter().map(|lexed| lexed.header.durable).max();
             self.floor = self.floor.max(stated.unwrap_or_default());
         }
