@@ -96,6 +96,31 @@ fn copied(records: u8) -> (SimDisk, RunLog, SimDisk) {
     (store, log, copy)
 }
 
+/// A backup takes a segment whose SEAL frame a loss of power then takes. What the store writes
+/// instead has the same id and salt.
+#[test]
+fn a_segment_that_ends_elsewhere_after_a_loss_of_power_is_copied_again() {
+    let (store, log, copy) = copied(3);
+    let first = log.stats().unwrap().end.segment;
+    let fill = |log: &RunLog, byte: u8, len: usize| {
+        while log.stats().unwrap().end.segment == first {
+            let _ = log.writer("run").unwrap().append(&vec![byte; len]).unwrap();
+        }
+    };
+    fill(&log, 50, 600);
+    let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
+    assert!(payloads(&reader(on(copy.image()))).contains(&vec![50; 600]));
+    let store = SimDisk::from_image(store.crash(Survivors::Nothing, 1));
+    let log = unindexed().open_storage(Arc::new(store.clone())).unwrap();
+    assert_eq!(log.stats().unwrap().end.segment, first);
+    assert!(payloads(&log).len() > 3);
+    fill(&log, 60, 700);
+    log.sync().unwrap();
+    log.checkpoint().unwrap();
+    let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
+    assert_eq!(payloads(&reader(on(copy.image()))), payloads(&log));
+}
+
 /// Each of the frames says that the ones in front of it are durable: in the store.
 #[test]
 fn a_copy_that_loses_power_while_it_gets_synced_frames_is_not_damaged() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use runlog::storage::{MemoryStorage, Storage};
-use runlog::{NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunStatus};
+use runlog::{NewRecord, Options, Outcome, ReadLog, Reader, ReaderOptions, RunLog, RunStatus};
 
 use crate::support::frames::frames;
 use crate::support::tap::Tap;
@@ -63,6 +63,49 @@ fn a_reader_that_looks_between_any_two_frames_has_all_of_them_in_the_end() {
         }
         has_all_that_was_written(&reader, &format!("{first} frames at first"));
     }
+}
+
+/// A segment is sealed, moved and freed while a refresh reads it: its last frames are zeros then.
+#[test]
+fn a_refresh_misses_nothing_of_a_segment_that_moves_while_it_reads() {
+    for at in 1.. {
+        let file = Arc::new(MemoryStorage::new());
+        let log = small().create_storage(file.clone()).unwrap();
+        let run = log.start_run("agent", "run", ()).unwrap();
+        let reads = Arc::new(AtomicI64::new(i64::MAX));
+        let (counts, writer) = (Arc::clone(&reads), log.clone());
+        let tap = Tap::only_reads(file.clone(), move |_, _| {
+            if counts.fetch_sub(1, Ordering::Relaxed) == 1 {
+                move_first_segment(&writer);
+            }
+            Ok(())
+        });
+        let reader = ReaderOptions::new().open_storage(tap).unwrap();
+        let _ = run.append(b"acknowledged").unwrap();
+        reads.store(at, Ordering::Relaxed);
+        let _ = reader.refresh().unwrap();
+        let is_over = reads.swap(i64::MAX, Ordering::Relaxed) > 0;
+        let records: Vec<_> = reader.trace("run").unwrap().map(Result::unwrap).collect();
+        assert_eq!(records.len(), 1, "read {at}");
+        if is_over {
+            assert!(at > 2);
+            break;
+        }
+    }
+}
+
+/// Seals the segment that takes frames, and moves what lives out of it.
+fn move_first_segment(log: &RunLog) {
+    let first = log.stats().unwrap().end.segment;
+    let filler = log.start_run("agent", "filler", ()).unwrap();
+    while log.stats().unwrap().end.segment == first {
+        let _ = filler.append(&[9; 9_000]).unwrap();
+    }
+    let _ = filler.end(&Outcome::completed()).unwrap();
+    let _ = log.delete_run("filler").unwrap();
+    log.checkpoint().unwrap();
+    assert!(log.compact().unwrap().outputs > 0);
+    log.reclaim().unwrap();
 }
 
 /// Whichever read of a reader that looks between any two frames.

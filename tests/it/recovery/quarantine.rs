@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::storage::MemoryStorage;
 use runlog::{
     Allow, Compaction, Compression, Error, NewRecord, Options, Outcome, Place, ReadLog, Reader,
@@ -42,6 +43,7 @@ fn store() -> Vec<u8> {
     }
     let _ = long.append(&[7; 200_000]).unwrap();
     log.hold("run-3", "a reason").unwrap();
+    log.hold("long", "it goes on").unwrap();
     assert!(log.docs().delete("space", "key-4").unwrap());
     (0..6).filter(|run| *run != 3).for_each(|run| {
         let _ = log.delete_run(format!("run-{run}").as_str()).unwrap();
@@ -232,6 +234,7 @@ fn a_run_in_the_tail_that_needs_a_quarantined_segment_takes_no_call() {
         );
         assert_lost(log.delete_run("long").map(drop), lost);
         assert_lost(log.hold("long", "why").map(drop), lost);
+        assert_lost(log.held_runs().map(drop), lost);
         assert_lost(log.run("long").map(drop), lost);
         assert_lost(log.trace("long").map(drop), lost);
         assert_lost(log.erase_run("run-9").map(drop), lost);
@@ -276,6 +279,39 @@ fn no_work_moves_or_frees_a_quarantined_segment_or_what_it_may_need() {
         assert!(matches!(log.run("run-1"), Err(Error::RunNotFound { .. })), "{lost}");
         assert_eq!(log.health().quarantined, [lost]);
     }
+}
+
+#[test]
+fn an_eviction_stays_while_a_quarantined_segment_may_have_frames_of_its_run() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options().create_storage(storage.clone()).unwrap();
+    fill(&log, "gone", 40);
+    fill(&log, "filler", 20);
+    log.delete_run("gone").unwrap();
+    log.delete_run("filler").unwrap();
+    fill(&log, "kept", 40);
+    log.checkpoint().unwrap();
+    log.close().unwrap();
+    let whole = storage.to_bytes();
+    let mut image = whole.clone();
+    let (number, _) = seals(&image)[0];
+    let lost = quarantine(&mut image, number);
+    let start = frames_in(&whole, number)[0].0.start - SEGMENT_HEADER_LEN as usize;
+    let extent = start..start + EXTENT;
+    let storage = Arc::new(MemoryStorage::from_bytes(image));
+    let log = options().open_storage(storage.clone()).unwrap();
+    log.checkpoint().unwrap();
+    assert!(log.compact().unwrap().outputs > 0);
+    assert_eq!(log.health().quarantined, [lost]);
+    log.close().unwrap();
+    // The medium gives the right bytes again.
+    let mut image = storage.to_bytes();
+    image[extent.clone()].copy_from_slice(&whole[extent]);
+    let log = opened(&image, &options().index(false));
+    for run in ["gone", "filler"] {
+        assert!(matches!(log.run(run), Err(Error::RunNotFound { .. })), "{run}");
+    }
+    assert_eq!(log.trace("kept").unwrap().count(), 40);
 }
 
 /// A checkpoint reads the directories that the index lacks, and no others.

@@ -10,11 +10,13 @@ use runlog::format::map::superblock::Superblock;
 use runlog::format::{EXTENTS_AT, FrameKind, MANIFEST_AT, SUPERBLOCK_AT};
 use runlog::storage::Storage;
 use runlog::{
-    Durability, Error, Metadata, NewRecord, Outcome, Place, ReaderOptions, RunLog, TailWriter,
+    Durability, Error, Metadata, NewRecord, Options, Outcome, Place, ReaderOptions, RunLog,
+    TailWriter,
 };
 use runlog_sim::{CrashImages, OpKind, SimDisk, SimEntropy, Survivors};
 
 use crate::support::frames::{EXTENT, Frame, frames_in, unindexed};
+use crate::support::manifest::{Manifest, slots};
 use crate::support::tap::Tap;
 
 const RECORD: usize = 3_000;
@@ -381,16 +383,59 @@ fn numbers_are_left_out_if_one_superblock_is_lost() {
     append(&log, 2);
     log.close().unwrap();
     let (disk, log) = open(&disk.image());
+    // A power cut leaves this, without the document.
+    let left = disk.image();
     let given = log.docs().put("space", "key", &NewRecord::new(b"lost")).unwrap();
-    drop(log);
-    disk.lose_power(Survivors::Nothing, 1);
     for slot in 0..2 {
-        let mut image = disk.image();
+        let mut image = left.clone();
         image[usize::try_from(SUPERBLOCK_AT).unwrap() + slot * 4096 + 30] ^= 1;
         let (_, log) = try_open(&image);
         let log = log.unwrap();
         let next = log.docs().put("space", "other", &NewRecord::new(b"next")).unwrap();
         assert!(next > given, "slot {slot}");
+    }
+}
+
+/// A move of the manifest was broken off between the superblocks, and the next opening moves it
+/// again, into the area that the older superblock names.
+#[test]
+fn a_move_of_the_manifest_comes_to_its_end_before_the_next_one() {
+    let disk = SimDisk::untracked(Vec::new());
+    let indexed = || unindexed().index(true);
+    let log = indexed().create_storage(Arc::new(disk.clone())).unwrap();
+    drop(log.start_run("agent", "run", ()).unwrap());
+    fill(&log, 1);
+    log.checkpoint().unwrap();
+    let records = log.run("run").unwrap().records;
+    log.close().unwrap();
+    let mut image = disk.image();
+    let end = Manifest::of(&image).unwrap().end;
+    // A batch of which a kill left the first bytes.
+    image[end..end + 8].fill(0xee);
+    let ahead = images_within(&image, &indexed()).into_iter().find(|image| {
+        let [one, other] = slots(image).map(|slot| slot.unwrap().manifest.offset);
+        one != other
+    });
+    let cuts = images_within(&ahead.expect("it moves"), &unindexed());
+    assert!(cuts.len() > 4, "{}", cuts.len());
+    for (cut, image) in cuts.iter().enumerate() {
+        let (_, log) = try_open(&without_newer_superblock(image));
+        let log = log.unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        assert_eq!(log.run("run").unwrap().records, records, "cut {cut}");
+    }
+}
+
+/// What each kill within an opening leaves.
+fn images_within(image: &[u8], options: &Options) -> Vec<Vec<u8>> {
+    let disk = SimDisk::recording_from(image.to_vec());
+    drop(options.open_storage(Arc::new(disk.clone())).unwrap());
+    let recording = disk.take_recording();
+    let (mut crashes, mut images) = (CrashImages::new(&recording), Vec::new());
+    loop {
+        images.push(crashes.image(Survivors::Everything, 1));
+        if !crashes.advance() {
+            return images;
+        }
     }
 }
 
