@@ -15,13 +15,9 @@ impl Tailing {
         // One that is kept ends where the run ended when it was opened.
         let kept = self.traces.remove(&run_no).filter(|(_, next)| *next == seq);
         let mut read = None;
-        let is_of = |found: &Result<Record>| match found {
-            Ok(record) => record.seq() == seq,
-            Err(Error::Corrupt(damage)) => damage.seq == Some(seq),
-            Err(_) => true,
-        };
+        let is_it = |found: &Result<Record>| found.as_ref().is_ok_and(|record| record.seq() == seq);
         if let Some((mut trace, _)) = kept {
-            read = trace.next().map(|record| (record, trace)).filter(|(found, _)| is_of(found));
+            read = trace.next().map(|record| (record, trace)).filter(|(found, _)| is_it(found));
         }
         let (record, trace) = match read {
             Some(read) => read,
@@ -31,13 +27,7 @@ impl Tailing {
                 (trace.next().unwrap_or_else(|| Err(Error::Corrupt(missing()))), trace)
             }
         };
-        // It goes on behind a record that is damaged, too: it knows which others are in that frame.
-        let is_behind = match &record {
-            Ok(_) | Err(Error::Corrupt(_)) => is_of(&record),
-            // The walk has moved behind one record.
-            Err(error) => matches!(error, Error::NeedsFeature { .. }),
-        };
-        if is_behind {
+        if is_it(&record) {
             if self.traces.len() >= TRACES {
                 self.traces.clear();
             }
