@@ -57,6 +57,34 @@ fn what_a_failed_sync_dropped_is_stored_again_although_the_header_of_its_segment
     assert_eq!(seqs(&log, "run").len(), 9, "{}", log.recovery_report());
 }
 
+#[test]
+fn a_seal_that_a_failed_sync_dropped_is_stored_again() {
+    // Which sectors are dropped follows from the number of the operation.
+    for more in 0..10 {
+        let disk = SimDisk::new();
+        let options = unindexed().tail_writer(TailWriter::Pwrite);
+        let log = options.create_storage(Arc::new(disk.clone())).unwrap();
+        (0..more).for_each(|_| disk.sync().unwrap());
+        let run = log.start_run("agent", "run", process()).unwrap();
+        let first = log.stats().unwrap().end.segment;
+        while log.stats().unwrap().end.segment == first {
+            let _ = run.append(&[1; 900]).unwrap();
+        }
+        drop(run);
+        disk.fail_next(OpKind::Sync, ErrorKind::Other);
+        assert!(log.sync().is_err());
+        drop(log);
+        disk.clear_faults();
+        let log = open(&disk);
+        let found = seqs(&log, "run").len();
+        drop(log);
+        disk.lose_power(Survivors::Nothing, 1);
+        let log = open(&disk);
+        assert_eq!(seqs(&log, "run").len(), found, "{more}");
+        assert!(log.verify().unwrap().is_clean(), "{more}: {:?}", log.verify().unwrap().problems);
+    }
+}
+
 fn process() -> Metadata<'static> {
     Metadata::default().durability(Durability::Process)
 }
