@@ -107,15 +107,16 @@ fn a_segment_that_ends_elsewhere_after_a_loss_of_power_is_copied_again() {
             let _ = log.writer("run").unwrap().append(&vec![byte; len]).unwrap();
         }
     };
-    fill(&log, 50, 600);
+    fill(&log, 50, 3_000);
     let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();
-    assert!(payloads(&reader(on(copy.image()))).contains(&vec![50; 600]));
+    assert!(payloads(&reader(on(copy.image()))).contains(&vec![50; 3_000]));
     let store = SimDisk::from_image(store.crash(Survivors::Nothing, 1));
     let log = unindexed().open_storage(Arc::new(store.clone())).unwrap();
     assert_eq!(log.stats().unwrap().end.segment, first);
     assert!(payloads(&log).len() > 3);
-    // A shorter record has room in the segment.
+    // Shorter records have room in the segment.
     fill(&log, 60, 60);
+    assert!(payloads(&log).iter().filter(|payload| payload[0] == 60).count() > 1);
     log.sync().unwrap();
     log.checkpoint().unwrap();
     let _ = source(&store, false).backup_to_storage(Arc::new(copy.clone())).unwrap();

@@ -65,9 +65,13 @@ fn a_reader_that_looks_between_any_two_frames_has_all_of_them_in_the_end() {
     }
 }
 
-/// A segment is sealed, moved and freed while a refresh reads it: its last frames are zeros then.
+/// A segment is sealed, moved and freed while a reader looks at it: its frames are zeros then.
 #[test]
-fn a_refresh_misses_nothing_of_a_segment_that_moves_while_it_reads() {
+fn a_reader_misses_nothing_of_a_segment_that_moves_while_it_is_opened_or_refreshed() {
+    [true, false].into_iter().for_each(look_while_the_segment_moves);
+}
+
+fn look_while_the_segment_moves(is_opened: bool) {
     for at in 1.. {
         let file = Arc::new(MemoryStorage::new());
         let log = small().create_storage(file.clone()).unwrap();
@@ -80,13 +84,17 @@ fn a_refresh_misses_nothing_of_a_segment_that_moves_while_it_reads() {
             }
             Ok(())
         });
-        let reader = ReaderOptions::new().open_storage(tap).unwrap();
+        let open = || ReaderOptions::new().open_storage(tap.clone()).unwrap();
+        let earlier = (!is_opened).then(open);
         let _ = run.append(b"acknowledged").unwrap();
         reads.store(at, Ordering::Relaxed);
-        let _ = reader.refresh().unwrap();
+        let reader = earlier.unwrap_or_else(open);
+        if !is_opened {
+            let _ = reader.refresh().unwrap();
+        }
         let is_over = reads.swap(i64::MAX, Ordering::Relaxed) > 0;
         let records: Vec<_> = reader.trace("run").unwrap().map(Result::unwrap).collect();
-        assert_eq!(records.len(), 1, "read {at}");
+        assert_eq!(records.len(), 1, "opened: {is_opened}, read {at}");
         if is_over {
             assert!(at > 2);
             break;
