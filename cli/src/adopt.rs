@@ -9,17 +9,17 @@ use std::time::{Duration, SystemTime};
 use runlog::{
     Durability, Error, Outcome, ReadLog, RunLog, RunQuery, RunStatus, RunSummary, Timestamp,
 };
-use serde::Serialize;
 
 use crate::amount::parse_age;
 use crate::confirm;
 use crate::failure::{Exit, Failure};
+use crate::fields::{Fields, fields};
 use crate::find;
 use crate::message::note;
-use crate::output::{Output, count, grouped};
+use crate::output::{Output, count};
 use crate::status::EndStatus;
 use crate::store;
-use crate::table::{self, Cell, Column};
+use crate::table::{self, Column};
 
 /// The options of `adopt`.
 #[derive(Debug, clap::Args)]
@@ -43,24 +43,6 @@ pub(crate) struct AdoptArgs {
     /// Do not ask, on a terminal. Elsewhere nothing is asked.
     #[arg(short, long)]
     yes: bool,
-}
-
-/// One run, or at the end the sum.
-#[derive(Serialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
-enum Row<'a> {
-    Adopt {
-        run: &'a str,
-        agent: &'a str,
-        status: RunStatus,
-        started_at: Timestamp,
-        last_at: Timestamp,
-        records: u64,
-    },
-    Total {
-        dry_run: bool,
-        adopted: usize,
-    },
 }
 
 pub(crate) fn run(args: &AdoptArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
@@ -125,44 +107,32 @@ impl AdoptArgs {
 
     fn print(&self, runs: &[RunSummary], out: &mut Output) -> Result<(), Failure> {
         let status = self.status.status();
-        if out.is_json() {
-            for run in runs {
-                out.object(&Row::Adopt {
-                    run: run.run.as_str(),
-                    agent: run.agent.as_str(),
-                    status,
-                    started_at: run.started_at,
-                    last_at: run.last_at,
-                    records: run.records,
-                })?;
+        let row = |run: &RunSummary| {
+            fields! {
+                "action": "adopt",
+                "run": run.run,
+                "agent": run.agent,
+                "status": status,
+                "started_at": run.started_at,
+                "last_at": run.last_at,
+                "records": run.records,
             }
-            out.object(&Row::Total { dry_run: self.dry_run, adopted: runs.len() })?;
-            return Ok(out.flush()?);
-        }
+        };
+        let columns = [
+            Column::id("run").named(if self.dry_run { "WOULD END" } else { "ENDED" }),
+            Column::id("agent"),
+            Column::left("started_at").optional(0),
+            Column::left("last_at").named("LAST RECORD"),
+            Column::right("records"),
+        ];
+        let rows: Vec<Fields> = runs.iter().map(row).collect();
+        table::list(out, &columns, &rows)?;
         if !runs.is_empty() {
-            let columns = [
-                Column::id(if self.dry_run { "WOULD END" } else { "ENDED" }),
-                Column::id("AGENT"),
-                Column::left("STARTED").optional(0),
-                Column::left("LAST RECORD"),
-                Column::right("RECORDS"),
-            ];
-            let rows: Vec<_> = runs.iter().map(|run| cells(run, out)).collect();
-            table::write(out, &columns, &rows)?;
-            out.line("")?;
+            out.blank()?;
         }
         let verb = if self.dry_run { "would end" } else { "ended" };
-        out.line(format!("{verb} {} as {status}", count(runs.len() as u64, "run")))?;
+        let object = fields! {"action": "total", "dry_run": self.dry_run, "adopted": runs.len()};
+        out.tell(&object, format!("{verb} {} as {status}", count(runs.len() as u64, "run")))?;
         Ok(out.flush()?)
     }
-}
-
-fn cells(run: &RunSummary, out: &Output) -> [Cell; 5] {
-    [
-        run.run.as_str().into(),
-        run.agent.as_str().into(),
-        out.time(run.started_at).into(),
-        out.time(run.last_at).into(),
-        grouped(run.records).into(),
-    ]
 }

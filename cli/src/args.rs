@@ -6,31 +6,13 @@ use std::path::PathBuf;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use textwrap::{Options, fill};
 
-use crate::adopt::AdoptArgs;
 use crate::arguments::ordered;
-use crate::backup::BackupArgs;
-use crate::compact::CompactArgs;
-use crate::demo::{DemoArgs, WriterArgs};
-use crate::doctor::DoctorArgs;
-use crate::documents::{DelArgs, DocsArgs, GetArgs, PutArgs};
-use crate::du::DuArgs;
-use crate::end::EndArgs;
-use crate::export::ExportArgs;
 use crate::find::RunArgs;
-use crate::gc::GcArgs;
-use crate::hold::HoldArgs;
-use crate::import::ImportArgs;
-use crate::inspect::InspectArgs;
-use crate::ls::LsArgs;
-use crate::manual::{CompletionsArgs, ManArgs};
-use crate::receipts::ReceiptsArgs;
-use crate::rm::RmArgs;
-use crate::salvage::SalvageArgs;
 use crate::screen::Screen;
-use crate::search::SearchArgs;
-use crate::show::ShowArgs;
-use crate::tail::TailArgs;
-use crate::usage::UsageArgs;
+use crate::{
+    adopt, backup, compact, demo, doctor, documents, du, end, export, gc, hold, import, inspect,
+    ls, manual, receipts, rm, salvage, search, show, tail, usage,
+};
 
 const EXIT_CODES: &str = "\
 The store is --store FILE, else $RUNLOG_STORE, else ./runs.runlog.
@@ -109,10 +91,10 @@ pub(crate) enum Command {
     ///
     /// The store is created in the temporary folder and removed at the end, unless --keep or
     /// --store names a file.
-    Demo(DemoArgs),
+    Demo(demo::DemoArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
-    DemoWriter(WriterArgs),
+    DemoWriter(demo::WriterArgs),
     /// Import agent logs of many formats: each file becomes a run, each line or step a record.
     ///
     /// PATH is a file, or a folder: one that holds `runs/`, one whose folders are agents, or one
@@ -136,7 +118,7 @@ pub(crate) enum Command {
     ///
     /// The exit code is 1 if a path leads nowhere, or a file, a line or a member of an archive
     /// cannot be read. All else is imported.
-    Import(ImportArgs),
+    Import(import::ImportArgs),
     /// List runs, newest first, with what their users asked for.
     ///
     /// The title of a run is the first message of its user, if it has one among its first records.
@@ -144,7 +126,7 @@ pub(crate) enum Command {
     /// that no other run has, and what is the same in each line stands above it; in a pipe
     /// everything is whole, and times are UTC.
     #[command(alias = "list")]
-    Ls(LsArgs),
+    Ls(ls::LsArgs),
     /// Show the records of a run.
     ///
     /// On a terminal a run reads as a conversation, in the pager $PAGER or `less`: what users and
@@ -155,19 +137,19 @@ pub(crate) enum Command {
     /// Control and invisible characters are shown as escapes such as \u{1b}, and in JSON as
     /// \u001b. --raw prints the bytes as they are.
     #[command(alias = "cat")]
-    Show(ShowArgs),
+    Show(show::ShowArgs),
     /// Show the last records of a run, or of all runs; with -f what follows as well.
     ///
     /// With -f and RUN it ends when the run does. Starts, ends and deletions of runs are told on
     /// standard error, and with --json on standard output.
-    Tail(TailArgs),
+    Tail(tail::TailArgs),
     /// Search the payloads of records for text or a regular expression.
     ///
     /// Text is found as it reads, whatever JSON makes of its quotation marks, line ends and
     /// letters. Runs are searched newest first, compressed ones as well. The exit code is 0 if
     /// something was found, 1 if nothing was, and 2 for a failure or a damaged record.
     #[command(alias = "grep")]
-    Search(SearchArgs),
+    Search(search::SearchArgs),
     /// Check every byte of the store and list every problem; the index is not compared.
     Verify,
     /// Read all that can be read out of a damaged store into a new one, and list what is missing.
@@ -176,9 +158,9 @@ pub(crate) enum Command {
     /// missing, the later ones of its run count on without a gap. Runs in progress stay in
     /// progress. What has lost its name is at the agent `salvaged`. The exit code is 3 if anything
     /// is missing.
-    Salvage(SalvageArgs),
+    Salvage(salvage::SalvageArgs),
     /// Copy the store to FILE as of one moment, also while another process writes it.
-    Backup(BackupArgs),
+    Backup(backup::BackupArgs),
     /// Write runs into files: those that they were imported from, or JSON Lines.
     ///
     /// Each run becomes the file AGENT/RUN below TARGET, also while another process writes the
@@ -197,21 +179,21 @@ pub(crate) enum Command {
     ///
     /// No file is there half written, and none is replaced: a run whose file is there is refused,
     /// the others are exported, and the exit code is 1.
-    Export(ExportArgs),
+    Export(export::ExportArgs),
     /// Show what the store has and where its space goes.
     Stat,
     /// Show what takes how much: agents, runs or kinds of records, and the parts of the file.
     ///
     /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
     /// or not, and with headers. The parts of the file add up to its length.
-    Du(DuArgs),
+    Du(du::DuArgs),
     /// Add up the tokens and the cost of messages, by agent, run, model or day.
     ///
     /// The numbers are those that the records of imported runs, and of others in the same formats,
     /// say themselves; `import` and this command make up none. Each message counts once, also where
     /// several records or several runs of an agent have it. INPUT may include what was read from
     /// the cache, as the data counts. A + behind a cost: some messages do not say theirs.
-    Usage(UsageArgs),
+    Usage(usage::UsageArgs),
     /// Say what is wrong with the store and with this machine, and what to do about it.
     ///
     /// Each finding is `ok`, a `note`, a `warning` or an `error`, and has a command where there is
@@ -219,7 +201,7 @@ pub(crate) enum Command {
     ///
     /// It changes nothing, and works beside a writer. It reads every byte of the store to look for
     /// damage; with --quick it does not.
-    Doctor(DoctorArgs),
+    Doctor(doctor::DoctorArgs),
     /// Show the structures of the file as they are, for debugging; see docs/FORMAT.md.
     ///
     /// Without an option: the header, the superblocks, the owner, the manifest, and what each
@@ -229,16 +211,16 @@ pub(crate) enum Command {
     /// It only reads, also beside a writer, and works on a file that does not open: it tells what
     /// is damaged and goes on. The exit code is 3 if anything that it shows is damaged. Payloads
     /// are shown only with --payload.
-    Inspect(InspectArgs),
+    Inspect(inspect::InspectArgs),
     /// Evict the runs that exceed the limits; without a limit, only show what is there.
     #[command(after_help = LIMITS)]
-    Gc(GcArgs),
+    Gc(gc::GcArgs),
     /// Hold a run: it cannot be evicted or deleted until it is released.
-    Hold(HoldArgs),
+    Hold(hold::HoldArgs),
     /// Release a run that is held.
     Release(RunArgs),
     /// End a run in progress whose program does not end it any more.
-    End(EndArgs),
+    End(end::EndArgs),
     /// End all runs in progress whose programs died. On a terminal it asks before.
     ///
     /// One process at a time writes a store. While another one does, the command changes nothing
@@ -246,34 +228,34 @@ pub(crate) enum Command {
     ///
     /// Runs that were imported from files that say nothing of an end are in progress too. --agent
     /// and --older-than choose; --dry-run only lists, and only reads.
-    Adopt(AdoptArgs),
+    Adopt(adopt::AdoptArgs),
     /// Delete runs that have ended. On a terminal it asks before.
-    Rm(RmArgs),
+    Rm(rm::RmArgs),
     /// Delete runs that have ended, and leave no byte of their payloads in the file.
     ///
     /// On a terminal it asks before.
-    Erase(RmArgs),
+    Erase(rm::RmArgs),
     /// List what was deleted, when and why, the latest first.
-    Receipts(ReceiptsArgs),
+    Receipts(receipts::ReceiptsArgs),
     /// Move the records of each run together, and free the space of deleted runs.
-    Compact(CompactArgs),
+    Compact(compact::CompactArgs),
     /// Show a document.
     ///
     /// Without --raw and --json it is shown in one line. Control and invisible characters are shown
     /// as escapes such as \u{1b}, and in JSON as \u001b.
-    Get(GetArgs),
+    Get(documents::GetArgs),
     /// Write a document, and replace the one that is there.
-    Put(PutArgs),
+    Put(documents::PutArgs),
     /// List the documents of a namespace, by key.
-    Docs(DocsArgs),
+    Docs(documents::DocsArgs),
     /// Delete a document.
-    Del(DelArgs),
+    Del(documents::DelArgs),
     /// Print a script that completes the command line in a shell.
     ///
     /// For bash: runlog completions bash > ~/.local/share/bash-completion/completions/runlog
-    Completions(CompletionsArgs),
+    Completions(manual::CompletionsArgs),
     /// Print the manual page of runlog, or of one of its commands, for `man -l -`.
-    Man(ManArgs),
+    Man(manual::ManArgs),
 }
 
 #[cfg(test)]

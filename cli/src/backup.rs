@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::escape::shown;
+use crate::examination::tell_problems;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
@@ -17,57 +18,30 @@ pub(crate) struct BackupArgs {
     file: PathBuf,
 }
 
-/// What was copied, or one damage that was met.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
-    Problem {
-        message: String,
-        #[serde(flatten)]
-        problem: &'a runlog::Corruption,
-    },
-    Backup {
-        file: String,
-        copied_segments: u64,
-        copied_bytes: u64,
-        kept_segments: u64,
-        problems: usize,
-    },
-}
-
 pub(crate) fn run(path: &Path, args: &BackupArgs, out: &mut Output) -> Result<Exit, Failure> {
     let copied = store::open_to_read(path)?.backup_to(&args.file)?;
-    for problem in &copied.damaged {
-        if out.is_json() {
-            out.object(&Event::Problem { message: problem.to_string(), problem })?;
-        } else {
-            out.line(problem.to_string())?;
-        }
-    }
+    tell_problems("problem", &copied.damaged, out)?;
     let problems = copied.damaged.len();
-    if out.is_json() {
-        out.object(&Event::Backup {
-            file: args.file.to_string_lossy().into_owned(),
-            copied_segments: copied.copied_segments,
-            copied_bytes: copied.copied_bytes,
-            kept_segments: copied.kept_segments,
-            problems,
-        })?;
-    } else {
-        out.line(format!(
-            "copied {} ({}) to {}; it had {} already",
-            count(copied.copied_segments, "segment"),
-            size(copied.copied_bytes),
-            shown(&args.file),
-            count(copied.kept_segments, "segment"),
-        ))?;
-        if problems > 0 {
-            out.line(format!(
-                "{}; the copy has these bytes as they are",
-                count(problems as u64, "problem")
-            ))?;
-        }
+    let object = json!({
+        "event": "backup",
+        "file": args.file.to_string_lossy(),
+        "copied_segments": copied.copied_segments,
+        "copied_bytes": copied.copied_bytes,
+        "kept_segments": copied.kept_segments,
+        "problems": problems,
+    });
+    let mut text = format!(
+        "copied {} ({}) to {}; it had {} already",
+        count(copied.copied_segments, "segment"),
+        size(copied.copied_bytes),
+        shown(&args.file),
+        count(copied.kept_segments, "segment"),
+    );
+    if problems > 0 {
+        let problems = count(problems as u64, "problem");
+        text = format!("{text}; {problems}: the copy has these bytes as they are");
     }
+    out.tell(&object, text)?;
     out.flush()?;
     Ok(if problems == 0 { Exit::Fine } else { Exit::Damage })
 }

@@ -8,23 +8,17 @@ use std::io::{self, Write};
 use runlog::{Record, Timestamp};
 use runlog_formats::facts::Facts;
 use runlog_formats::{PART, json};
-use textwrap::core::display_width;
-use textwrap::{Options, WordSplitter, wrap};
 
 use crate::conversation::{Part, parts, speaker};
-use crate::escape::escaped;
 use crate::output::{Output, count};
 use crate::screen::{Screen, Style};
+use crate::wrap::{Fold, Folded};
 
-/// In front of each line.
-const MARGIN: &str = "  ";
+/// How far in each line begins.
+const MARGIN: usize = 2;
 
-/// The most lines of what is folded, and the most characters of one of them.
-const LINES: u64 = 8;
-const CHARACTERS: usize = 400;
-
-/// Text is not wrapped narrower than this.
-const LEAST_WIDTH: usize = 20;
+/// How much is shown of what is folded.
+const FOLD: Fold = Fold { lines: 8, characters: 400 };
 
 /// A record, as far as it is part of a conversation.
 #[derive(Debug)]
@@ -117,47 +111,11 @@ impl Chat {
         out: &mut Output<W>,
     ) -> io::Result<()> {
         let text = text.trim_end().replace('\t', "    ");
-        let (most, longest) = if folds { (LINES, CHARACTERS) } else { (u64::MAX, usize::MAX) };
-        let width = out.screen().map(|screen| screen.width().saturating_sub(MARGIN.len()));
-        let (mut shown, mut all) = (0, 0_u64);
+        let mut folded = Folded::new(out, MARGIN, if folds { FOLD } else { Fold::NONE });
         for line in text.lines().skip_while(|line| line.trim().is_empty()) {
-            all += 1;
-            if shown >= most {
-                continue;
-            }
-            let end = line.char_indices().nth(longest).map_or(line.len(), |(at, _)| at);
-            let shown_of_line = escaped(&line.as_bytes()[..end]);
-            let line = shown_of_line + if end < line.len() { " ..." } else { "" };
-            for line in wrapped(&line, width) {
-                if line.is_empty() {
-                    out.line("")?;
-                    continue;
-                }
-                out.text(MARGIN)?;
-                out.styled(style, line)?;
-                out.line("")?;
-            }
-            shown += 1;
+            folded.line(0, 0, style, line.as_bytes())?;
         }
-        if all > shown {
-            out.styled(
-                Style::Dim,
-                format!("{MARGIN}... {} (--full)", count(all - shown, "more line")),
-            )?;
-            out.line("")?;
-        }
-        Ok(())
-    }
-}
-
-/// A line in lines that fit.
-fn wrapped(line: &str, width: Option<usize>) -> Vec<String> {
-    match width.map(|width| width.max(LEAST_WIDTH)) {
-        Some(width) if display_width(line) > width => {
-            let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
-            wrap(line, options).into_iter().map(std::borrow::Cow::into_owned).collect()
-        }
-        _ => vec![line.to_owned()],
+        folded.end()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use runlog::{Compression, Options};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
@@ -18,40 +18,27 @@ pub(crate) struct CompactArgs {
     pub(crate) zstd: Option<i32>,
 }
 
-impl CompactArgs {
-    /// The value for the library.
-    pub(crate) fn compression(&self) -> Compression {
-        self.zstd.map_or(Compression::None, |level| Compression::Zstd { level })
-    }
-}
-
-#[derive(Serialize)]
-struct Row {
-    segments: u64,
-    outputs: u64,
-    written_bytes: u64,
-    file_bytes_before: u64,
-    file_bytes: u64,
-}
-
 pub(crate) fn run(path: &Path, args: &CompactArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let log = Options::new().compression(args.compression()).open_existing(path)?;
+    let compression = args.zstd.map_or(Compression::None, |level| Compression::Zstd { level });
+    let log = Options::new().compression(compression).open_existing(path)?;
     let before = log.stats()?.file_len;
     let done = log.compact()?;
     let after = log.stats()?.file_len;
     log.close()?;
-    if out.is_json() {
-        out.object(&Row {
-            segments: done.segments,
-            outputs: done.outputs,
-            written_bytes: done.bytes,
-            file_bytes_before: before,
-            file_bytes: after,
-        })?;
-    } else {
-        let (victims, outputs) = (count(done.segments, "segment"), count(done.outputs, "segment"));
-        out.line(format!("compacted {victims} into {outputs}, {} written", size(done.bytes)))?;
-        out.line(format!("the file had {}, and has {} now", size(before), size(after)))?;
-    }
+    let object = json!({
+        "segments": done.segments,
+        "outputs": done.outputs,
+        "written_bytes": done.bytes,
+        "file_bytes_before": before,
+        "file_bytes": after,
+    });
+    let (victims, outputs) = (count(done.segments, "segment"), count(done.outputs, "segment"));
+    let text = format!(
+        "compacted {victims} into {outputs}, {} written; the file had {}, and has {} now",
+        size(done.bytes),
+        size(before),
+        size(after),
+    );
+    out.tell(&object, text)?;
     Ok(Exit::Fine)
 }

@@ -5,20 +5,18 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use runlog::{
-    ContentType, Document, DocumentPage, DocumentSummary, Durability, Erased, Expected, NewRecord,
-    Reader, Timestamp, Version,
-};
+use runlog::{ContentType, Durability, Expected, NewRecord, Timestamp, Version};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::json::Payload;
 use crate::limit::Limit;
-use crate::message::{complain, more, note};
-use crate::output::{Output, count, grouped, size};
+use crate::message::{more, note, tell_pinned};
+use crate::output::{Output, grouped, size};
 use crate::store;
-use crate::table::{self, Cell, Column};
+use crate::table::{self, Column};
 
 /// How many rows are read, and laid out in columns, at once.
 const PAGE: usize = 1000;
@@ -118,54 +116,27 @@ struct Row<'a> {
     payload: Payload<'a>,
 }
 
-/// What was done.
-#[derive(Serialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
-enum Done<'a> {
-    Put {
-        namespace: &'a str,
-        key: &'a str,
-        version: Version,
-        bytes: u64,
-    },
-    Delete {
-        namespace: &'a str,
-        key: &'a str,
-    },
-    Erase {
-        namespace: &'a str,
-        key: &'a str,
-        #[serde(flatten)]
-        erased: Erased,
-    },
-}
-
 pub(crate) fn get(args: &GetArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     let DocumentArgs { namespace, key } = &args.document;
     let found = log.docs().get(namespace, key)?;
     let document = found.ok_or_else(|| missing(&args.document))?;
-    if args.raw {
-        out.raw(document.payload())?;
-    } else if out.is_json() {
-        out.object(&row(&args.document, &document))?;
-    } else {
-        out.line(document.payload())?;
-    }
-    out.flush()?;
-    Ok(Exit::Fine)
-}
-
-fn row<'a>(args: &'a DocumentArgs, document: &'a Document) -> Row<'a> {
-    Row {
-        namespace: &args.namespace,
-        key: &args.key,
+    let row = Row {
+        namespace,
+        key,
         version: document.version(),
         timestamp: document.timestamp(),
         kind: document.kind(),
         content_type: document.content_type(),
         payload: Payload::new(document.content_type(), document.payload()),
+    };
+    if args.raw {
+        out.raw(document.payload())?
+    } else {
+        out.tell(&row, document.payload())?
     }
+    out.flush()?;
+    Ok(Exit::Fine)
 }
 
 fn missing(args: &DocumentArgs) -> Failure {
@@ -176,8 +147,12 @@ pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit,
     let DocumentArgs { namespace, key } = &args.document;
     // Before a store is made for it.
     let value = value(args)?;
-    let mut record =
-        NewRecord::new(&value).durability(Durability::Disk).content_type(args.r#type.code());
+    let content_type = match args.r#type {
+        Type::Bytes => ContentType::BYTES,
+        Type::Json => ContentType::JSON,
+        Type::Text => ContentType::TEXT,
+    };
+    let mut record = NewRecord::new(&value).durability(Durability::Disk).content_type(content_type);
     if let Some(kind) = &args.kind {
         record = record.kind(kind);
     }
@@ -190,11 +165,10 @@ pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit,
     let version = log.docs().put_if(namespace, key, &record, expected)?;
     log.close()?;
     let bytes = value.len() as u64;
-    if out.is_json() {
-        out.object(&Done::Put { namespace, key, version, bytes })?;
-    } else {
-        out.line(format!("put {key} in {namespace}, {}, version {version}", size(bytes)))?;
-    }
+    let object = json!({
+        "action": "put", "namespace": namespace, "key": key, "version": version, "bytes": bytes,
+    });
+    out.tell(&object, format!("put {key} in {namespace}, {}, version {version}", size(bytes)))?;
     Ok(Exit::Fine)
 }
 
@@ -230,25 +204,21 @@ fn whole(reader: impl io::Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Type {
-    fn code(self) -> ContentType {
-        match self {
-            Self::Bytes => ContentType::BYTES,
-            Self::Json => ContentType::JSON,
-            Self::Text => ContentType::TEXT,
-        }
-    }
-}
-
 pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    let mut left = args.limit.wanted();
-    let wanted = left;
-    let mut after = args.after.clone();
+    let wanted = args.limit.wanted();
+    let (mut left, mut after) = (wanted, args.after.clone());
+    let columns = [
+        Column::id("key"),
+        Column::right("version"),
+        Column::left("timestamp").named("WRITTEN"),
+        Column::right("bytes"),
+    ];
     while left > 0 {
-        let page = next_page(&log, args, after.as_deref(), left.min(PAGE))?;
+        let (docs, some) = (log.docs(), left.min(PAGE));
+        let page = docs.list(&args.namespace, &args.prefix, after.as_deref(), some)?;
         left -= page.documents.len();
-        print(&page.documents, out)?;
+        table::list(out, &columns, &page.documents)?;
         after = page.next;
         if after.is_none() {
             break;
@@ -257,75 +227,28 @@ pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exi
     if left == wanted && wanted > 0 && !out.is_json() {
         note("no documents");
     }
+    out.flush()?;
     if let Some(after) = after {
-        out.flush()?;
         more("documents", Some(&after), "--all");
     }
-    out.flush()?;
     Ok(Exit::Fine)
-}
-
-fn next_page(
-    log: &Reader,
-    args: &DocsArgs,
-    after: Option<&str>,
-    limit: usize,
-) -> Result<DocumentPage, Failure> {
-    Ok(log.docs().list(&args.namespace, &args.prefix, after, limit)?)
-}
-
-fn print(documents: &[DocumentSummary], out: &mut Output) -> Result<(), Failure> {
-    if out.is_json() {
-        for listed in documents {
-            out.object(listed)?;
-        }
-        return Ok(());
-    }
-    if documents.is_empty() {
-        return Ok(());
-    }
-    let columns = [
-        Column::id("KEY"),
-        Column::right("VERSION"),
-        Column::left("WRITTEN"),
-        Column::right("BYTES"),
-    ];
-    let cells = |listed: &DocumentSummary| -> [Cell; 4] {
-        [
-            listed.key.as_str().into(),
-            listed.version.0.to_string().into(),
-            out.time(listed.timestamp).into(),
-            size(listed.bytes).into(),
-        ]
-    };
-    let rows: Vec<_> = documents.iter().map(cells).collect();
-    table::write(out, &columns, &rows)?;
-    Ok(())
 }
 
 pub(crate) fn delete(args: &DelArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let DocumentArgs { namespace, key } = &args.document;
     let log = store::open_existing(path)?;
-    let (done, told, pinned) = if args.erase {
+    let (mut object, action, done, pinned) = if args.erase {
         // There may be bytes of deleted values too.
         let erased = log.docs().erase(namespace, key)?;
-        (Done::Erase { namespace, key, erased }, "erased", erased.pinned_extents)
+        (json!(erased), "erase", "erased", erased.pinned_extents)
     } else if log.docs().delete(namespace, key)? {
-        (Done::Delete { namespace, key }, "deleted", 0)
+        (json!({}), "delete", "deleted", 0)
     } else {
         return Err(missing(&args.document));
     };
     log.close()?;
-    if out.is_json() {
-        out.object(&done)?;
-    } else {
-        out.line(format!("{told} {key} of {namespace}"))?;
-    }
-    if pinned == 0 {
-        return Ok(Exit::Fine);
-    }
-    // No other process reads here, so this is not expected; but it must be reported.
-    let extents = count(pinned, "extent");
-    complain(&format!("{extents} may still have bytes of it, since a reader holds them"));
-    Ok(Exit::Error)
+    (object["action"], object["namespace"], object["key"]) =
+        (json!(action), json!(namespace), json!(key));
+    out.tell(&object, format!("{done} {key} of {namespace}"))?;
+    Ok(tell_pinned(pinned))
 }

@@ -7,15 +7,16 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use runlog::{AgentId, Error, Reader, RunId, RunQuery, RunRef, RunSummary, Stats, Taken, Usage};
-use serde::Serialize;
+use runlog::{AgentId, Reader, RecordView, RunQuery, RunSummary, Stats, Taken, Usage};
+use serde_json::{Value, json};
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::find;
 use crate::limit::Limit;
 use crate::message::{damaged, more};
-use crate::output::{Output, grouped, size};
+use crate::output::{Output, size};
+use crate::records;
 use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Cell, Column};
@@ -49,48 +50,11 @@ enum By {
     Kind,
 }
 
-/// Something that takes space.
-#[derive(Debug, Serialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
-enum Row<'a> {
-    Agent {
-        agent: &'a AgentId,
-        #[serde(flatten)]
-        taken: Taken,
-    },
-    Run {
-        agent: &'a AgentId,
-        run: &'a RunId,
-        #[serde(flatten)]
-        taken: Taken,
-    },
-    Kind {
-        kind: Option<&'a str>,
-        records: u64,
-        bytes: u64,
-    },
-    Documents(Taken),
-    Runs(Taken),
-    File(&'a Parts),
-}
-
-/// The parts of the file. All but the last one add up to its length.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the output")]
+/// The parts of the file: field, bytes, and what they are. They add up to its length.
+#[derive(Debug)]
 pub(crate) struct Parts {
-    /// The frames of living runs and documents.
-    stored_bytes: u64,
-    /// What else lives in the log: directories, and frames that concern no run.
-    directory_bytes: u64,
+    named: [(&'static str, u64, &'static str); 9],
     pub(crate) dead_bytes: u64,
-    /// The room behind the end of the log, as far as the file has it.
-    pub(crate) open_bytes: u64,
-    index_bytes: u64,
-    map_bytes: u64,
-    retired_bytes: u64,
-    pub(crate) free_bytes: u64,
-    /// In front of the extents: what the store is, and its first map.
-    front_bytes: u64,
     /// The length of the file.
     file_bytes: u64,
     /// What the file system has given it.
@@ -102,48 +66,49 @@ impl Parts {
         let found = fs::metadata(path).map_err(|source| Failure::file(path, source))?;
         let bytes = |extents: u64| extents.saturating_mul(stats.extent_len);
         let living = stored(usage).stored_bytes.saturating_add(usage.documents.stored_bytes);
-        let mut parts = Self {
-            stored_bytes: living.min(stats.live_bytes),
-            directory_bytes: stats.live_bytes.saturating_sub(living),
-            dead_bytes: stats.dead_bytes,
-            open_bytes: 0,
-            index_bytes: bytes(stats.index_extents),
-            map_bytes: bytes(stats.meta_extents),
-            retired_bytes: bytes(stats.retired_extents),
-            free_bytes: stats.free_bytes,
-            front_bytes: stats.front_bytes,
-            file_bytes: stats.file_len,
-            allocated_bytes: found.blocks().saturating_mul(BLOCK),
-        };
-        let mut all = parts.sum();
+        let directories = stats.live_bytes.saturating_sub(living);
+        let known = [
+            living.min(stats.live_bytes),
+            directories,
+            bytes(stats.index_extents),
+            bytes(stats.meta_extents),
+            bytes(stats.retired_extents),
+            stats.front_bytes,
+        ];
         // The last extent may be there in part, with dead bytes or none.
-        for part in [&mut parts.dead_bytes, &mut parts.free_bytes] {
-            let excess = all.saturating_sub(stats.file_len);
-            all -= excess.min(*part);
-            *part -= excess.min(*part);
+        let mut room = stats.file_len.saturating_sub(known.iter().sum());
+        let mut of_room = |bytes: u64| {
+            let some = bytes.min(room);
+            room -= some;
+            some
+        };
+        let (free_bytes, dead_bytes) = (of_room(stats.free_bytes), of_room(stats.dead_bytes));
+        let [stored, directories, index, map, retired, front] = known;
+        let named = [
+            ("stored_bytes", stored, "records of runs, and documents"),
+            ("directory_bytes", directories, "directories of the log"),
+            ("dead_bytes", dead_bytes, "dead: deleted, or unused ends of segments"),
+            ("open_bytes", room, "room behind the end of the log"),
+            ("index_bytes", index, "index"),
+            ("map_bytes", map, "map of the file"),
+            ("retired_bytes", retired, "dead, being read"),
+            ("free_bytes", free_bytes, "free"),
+            ("front_bytes", front, "header"),
+        ];
+        let allocated_bytes = found.blocks().saturating_mul(BLOCK);
+        Ok(Self { named, dead_bytes, file_bytes: stats.file_len, allocated_bytes })
+    }
+
+    fn object(&self) -> Value {
+        let mut object = json!({
+            "what": "file",
+            "file_bytes": self.file_bytes,
+            "allocated_bytes": self.allocated_bytes,
+        });
+        for (name, bytes, _) in self.named {
+            object[name] = json!(bytes);
         }
-        parts.open_bytes = stats.file_len.saturating_sub(all);
-        Ok(parts)
-    }
-
-    /// What the parts add up to.
-    fn sum(&self) -> u64 {
-        self.named().iter().map(|(bytes, _)| bytes).sum()
-    }
-
-    /// The parts, and what they are.
-    fn named(&self) -> [(u64, &'static str); 9] {
-        [
-            (self.stored_bytes, "records of runs, and documents"),
-            (self.directory_bytes, "directories of the log"),
-            (self.dead_bytes, "dead: deleted, or unused ends of segments"),
-            (self.open_bytes, "room behind the end of the log"),
-            (self.index_bytes, "index"),
-            (self.map_bytes, "map of the file"),
-            (self.retired_bytes, "dead, being read"),
-            (self.free_bytes, "free"),
-            (self.front_bytes, "header"),
-        ]
+        object
     }
 }
 
@@ -163,102 +128,100 @@ pub(crate) fn run(args: &DuArgs, path: &Path, out: &mut Output) -> Result<Exit, 
     args.agent.as_deref().map_or(Ok(()), |agent| find::agent(&log, agent))?;
     let (stats, usage) = (log.stats()?, log.usage()?);
     let parts = Parts::of(path, &stats, &usage)?;
-    let exit = match args.by {
-        By::Agent => agents(args, &usage, out)?,
-        By::Run => runs(&log, args, out)?,
-        By::Kind => kinds(&log, args, out)?,
+    let wanted = args.limit.wanted();
+    let mut exit = Exit::Fine;
+    let (mut rows, found) = match args.by {
+        By::Agent => agents(args, &usage),
+        By::Run => runs(&log, args)?,
+        By::Kind => kinds(&log, args, &mut exit)?,
     };
+    if args.agent.is_none() {
+        rows.push(row("documents", json!({}), usage.documents));
+        rows.push(row("runs", json!({}), stored(&usage)));
+    }
+    let counted = if args.by == By::Agent { "RUNS" } else { "RECORDS" };
+    let columns = [
+        Column::id(args.by.name()).made(name_of).styled(Style::Strong),
+        Column::right(if args.by == By::Kind { "records" } else { "count" }).named(counted),
+        Column::right("bytes"),
+        Column::right("stored_bytes").named("STORED"),
+        Column::right("share").named("OF BYTES").made(share).optional(0),
+    ];
+    table::list(out, &columns, &rows)?;
     if out.is_json() {
-        if args.agent.is_none() {
-            out.object(&Row::Documents(usage.documents))?;
-            out.object(&Row::Runs(stored(&usage)))?;
-        }
-        out.object(&Row::File(&parts))?;
+        out.object(&parts.object())?;
     } else {
-        file(path, &parts, out)?;
+        print(path, &parts, out)?;
     }
     out.flush()?;
+    if found > wanted {
+        more(&format!("{}s", args.by.name()), None, "-n N, or --all");
+    }
     Ok(exit)
 }
 
-/// The parts of the file, without those that it does not have.
-fn file(path: &Path, parts: &Parts, out: &mut Output) -> Result<(), Failure> {
-    let columns = [Column::right("BYTES"), Column::right("SHARE"), Column::text("OF THE FILE")];
-    let share = |bytes: u64| {
-        let percent = u128::from(bytes) * 100 / u128::from(parts.file_bytes.max(1));
-        format!("{percent}%")
-    };
-    let mut rows: Vec<[Cell; 3]> = Vec::new();
-    for (bytes, what) in parts.named() {
-        if bytes > 0 {
-            rows.push([size(bytes).into(), share(bytes).into(), what.into()]);
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Run => "run",
+            Self::Kind => "kind",
         }
     }
+}
+
+/// A row of what takes space.
+fn row(what: &str, names: Value, taken: Taken) -> Value {
+    let mut row = json!(taken);
+    row["what"] = json!(what);
+    if let (Value::Object(row), Value::Object(names)) = (&mut row, names) {
+        row.extend(names);
+    }
+    row
+}
+
+fn name_of(row: &Value) -> String {
+    let text = |name: &str| row[name].as_str().unwrap_or("-");
+    match text("what") {
+        "run" => format!("{}/{}", text("agent"), text("run")),
+        what @ ("agent" | "kind") => text(what).to_owned(),
+        what => format!("(all {what})"),
+    }
+}
+
+/// How much is stored, with headers, of what was appended.
+fn share(row: &Value) -> String {
+    let (stored, bytes) = (row["stored_bytes"].as_u64(), row["bytes"].as_u64());
+    let known = stored.zip(bytes).filter(|(_, bytes)| *bytes > 0);
+    known.map_or_else(|| "-".to_owned(), |(stored, bytes)| percent(stored, bytes))
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{}%", u128::from(part) * 100 / u128::from(whole.max(1)))
+}
+
+/// The parts of the file, without those that it does not have.
+fn print(path: &Path, parts: &Parts, out: &mut Output) -> Result<(), Failure> {
+    let columns = [Column::right("bytes"), Column::right("share"), Column::text("of_the_file")];
+    let some = parts.named.iter().filter(|(_, bytes, _)| *bytes > 0);
     let all = format!("{}, {} allocated", shown(path), size(parts.allocated_bytes));
-    rows.push([size(parts.file_bytes).into(), "100%".into(), Cell::styled(all, Style::Strong)]);
+    let rows = some.map(|(_, bytes, what)| (*bytes, *what)).chain([(parts.file_bytes, &*all)]);
+    let cells = |(bytes, what): (u64, &str)| -> [Cell; 3] {
+        [size(bytes).into(), percent(bytes, parts.file_bytes).into(), what.into()]
+    };
+    let rows: Vec<_> = rows.map(cells).collect();
     out.line("")?;
     Ok(table::write(out, &columns, &rows)?)
 }
 
-impl DuArgs {
-    fn wanted(&self) -> usize {
-        self.limit.wanted()
-    }
-
-    /// Says that there are more.
-    fn tell_more(&self, found: usize, what: &str, out: &mut Output) -> Result<(), Failure> {
-        if found > self.wanted() {
-            out.flush()?;
-            more(what, None, "-n N, or --all");
-        }
-        Ok(())
-    }
-}
-
-fn agents(args: &DuArgs, usage: &Usage, out: &mut Output) -> Result<Exit, Failure> {
-    let is_wanted = |agent: &&AgentId| args.agent.as_ref().is_none_or(|wanted| **agent == **wanted);
-    let mut found: Vec<_> = usage.agents.iter().filter(|usage| is_wanted(&&usage.agent)).collect();
+fn agents(args: &DuArgs, usage: &Usage) -> (Vec<Value>, usize) {
+    let is_wanted =
+        |agent: &AgentId| args.agent.as_ref().is_none_or(|wanted| agent.as_str() == wanted);
+    let mut found: Vec<_> = usage.agents.iter().filter(|usage| is_wanted(&usage.agent)).collect();
     found.sort_by_key(|usage| u64::MAX - usage.runs.stored_bytes);
-    let listed = found.iter().take(args.wanted());
-    if out.is_json() {
-        for usage in listed {
-            out.object(&Row::Agent { agent: &usage.agent, taken: usage.runs })?;
-        }
-    } else {
-        let columns =
-            [Column::id("AGENT"), Column::right("RUNS"), Column::right("BYTES"), STORED, OF_BYTES];
-        let mut rows: Vec<[Cell; 5]> = Vec::new();
-        for usage in listed {
-            rows.push(cells(usage.agent.as_str().into(), usage.runs));
-        }
-        if args.agent.is_none() {
-            if usage.documents.count > 0 {
-                let cell = Cell::styled("(documents)", Style::Lively);
-                rows.push(cells(cell, usage.documents));
-            }
-            rows.push(cells(Cell::styled("(all runs)", Style::Strong), stored(usage)));
-        }
-        table::write(out, &columns, &rows)?;
-    }
-    args.tell_more(found.len(), "agents", out)?;
-    Ok(Exit::Fine)
-}
-
-const STORED: Column = Column::right("STORED");
-const OF_BYTES: Column = Column::right("OF BYTES").optional(0);
-
-fn cells(name: Cell, taken: Taken) -> [Cell; 5] {
-    let [bytes, stored, share] = amounts(taken);
-    [name, grouped(taken.count).into(), bytes, stored, share]
-}
-
-/// What was appended, what is stored of it with headers, and how much that is of it.
-fn amounts(taken: Taken) -> [Cell; 3] {
-    let share = match taken.bytes {
-        0 => "-".to_owned(),
-        bytes => format!("{}%", u128::from(taken.stored_bytes) * 100 / u128::from(bytes)),
-    };
-    [size(taken.bytes).into(), size(taken.stored_bytes).into(), share.into()]
+    let listed = found.iter().take(args.limit.wanted());
+    let rows = listed.map(|usage| row("agent", json!({"agent": usage.agent}), usage.runs));
+    (rows.collect(), found.len())
 }
 
 fn query(args: &DuArgs) -> RunQuery {
@@ -267,13 +230,10 @@ fn query(args: &DuArgs) -> RunQuery {
 
 /// The largest runs, and how many there are; of the same size in their order. So that a store of
 /// many runs takes little memory and time, no more than some times as many are kept at once.
-fn largest(
-    runs: impl Iterator<Item = Result<RunSummary, Error>>,
-    wanted: usize,
-) -> Result<(Vec<RunSummary>, usize), Error> {
+fn runs(log: &Reader, args: &DuArgs) -> Result<(Vec<Value>, usize), Failure> {
     let by_size = |(at, run): &(usize, RunSummary)| (u64::MAX - run.stored_bytes, *at);
-    let (mut kept, mut found) = (Vec::new(), 0);
-    for run in runs {
+    let (wanted, mut kept, mut found) = (args.limit.wanted(), Vec::new(), 0);
+    for run in log.runs(&query(args)) {
         kept.push((found, run?));
         found += 1;
         if kept.len() >= wanted.saturating_mul(2).max(KEPT) {
@@ -282,79 +242,31 @@ fn largest(
         }
     }
     kept.sort_unstable_by_key(by_size);
-    Ok((kept.into_iter().map(|(_, run)| run).take(wanted).collect(), found))
-}
-
-fn runs(log: &Reader, args: &DuArgs, out: &mut Output) -> Result<Exit, Failure> {
-    let (runs, found) = largest(log.runs(&query(args)), args.wanted())?;
-    let columns = [
-        Column::id("RUN"),
-        Column::id("AGENT"),
-        Column::right("RECORDS"),
-        Column::right("BYTES"),
-        STORED,
-        OF_BYTES,
-    ];
-    let mut rows: Vec<[Cell; 6]> = Vec::new();
-    for run in &runs {
+    let listed = kept.iter().take(wanted).map(|(_, run)| {
         let mut taken = Taken::default();
         (taken.count, taken.bytes, taken.stored_bytes) = (run.records, run.bytes, run.stored_bytes);
-        if out.is_json() {
-            out.object(&Row::Run { agent: &run.agent, run: &run.run, taken })?;
-            continue;
-        }
-        let [bytes, stored, share] = amounts(taken);
-        let name = Cell::styled(run.run.as_str(), Style::Strong);
-        let records = grouped(run.records).into();
-        rows.push([name, run.agent.as_str().into(), records, bytes, stored, share]);
-    }
-    if !out.is_json() {
-        table::write(out, &columns, &rows)?;
-    }
-    args.tell_more(found, "runs", out)?;
-    Ok(Exit::Fine)
+        row("run", json!({"agent": run.agent, "run": run.run}), taken)
+    });
+    Ok((listed.collect(), found))
 }
 
-fn kinds(log: &Reader, args: &DuArgs, out: &mut Output) -> Result<Exit, Failure> {
+fn kinds(log: &Reader, args: &DuArgs, exit: &mut Exit) -> Result<(Vec<Value>, usize), Failure> {
     let mut kinds: BTreeMap<Option<String>, (u64, u64)> = BTreeMap::new();
-    let mut exit = Exit::Fine;
     for run in log.runs(&query(args)) {
-        let mut trace = match log.trace(RunRef::from(&run?)) {
-            // It was deleted since it was listed.
-            Err(error) if error.is_not_found() => continue,
-            trace => trace?,
-        };
-        while let Some(record) = trace.next_view() {
-            let record = match record {
-                Ok(record) => record,
-                Err(Error::Evicted { .. }) => break,
-                Err(error) if error.is_corruption() => {
-                    damaged(&error.to_string());
-                    exit = Exit::Damage;
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let kind = record.kind().map(str::to_owned);
-            let sum = kinds.entry(kind).or_default();
+        let add = |record: &RecordView<'_>| {
+            let sum = kinds.entry(record.kind().map(str::to_owned)).or_default();
             *sum = (sum.0 + 1, sum.1.saturating_add(record.payload().len() as u64));
-        }
+            Ok::<_, Failure>(())
+        };
+        records::each(log, &run?, add, |error| {
+            damaged(&error.to_string());
+            *exit = Exit::Damage;
+        })?;
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, (_, bytes))| u64::MAX - bytes);
-    let columns = [Column::id("KIND"), Column::right("RECORDS"), Column::right("BYTES")];
-    let mut rows: Vec<[Cell; 3]> = Vec::new();
-    for (kind, (records, bytes)) in kinds.iter().take(args.wanted()) {
-        if out.is_json() {
-            out.object(&Row::Kind { kind: kind.as_deref(), records: *records, bytes: *bytes })?;
-        } else {
-            let kind = kind.as_deref().unwrap_or("-");
-            rows.push([kind.into(), grouped(*records).into(), size(*bytes).into()]);
-        }
-    }
-    if !out.is_json() {
-        table::write(out, &columns, &rows)?;
-    }
-    args.tell_more(kinds.len(), "kinds", out)?;
-    Ok(exit)
+    let listed = kinds.iter().take(args.limit.wanted()).map(|(kind, (records, bytes))| {
+        json!({"what": "kind", "kind": kind, "records": records, "bytes": bytes})
+    });
+    Ok((listed.collect(), kinds.len()))
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use runlog::{Durability, Outcome, RunStatus};
-use serde::Serialize;
+use runlog::{Durability, Outcome};
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::find::{self, RunArgs};
@@ -21,15 +21,6 @@ pub(crate) struct EndArgs {
     pub(crate) status: EndStatus,
 }
 
-/// What was done.
-#[derive(Serialize)]
-struct Row<'a> {
-    action: &'static str,
-    run: &'a str,
-    agent: &'a str,
-    status: RunStatus,
-}
-
 pub(crate) fn run(args: &EndArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
     let summary = find::run_to_change(&log, &args.run)?;
@@ -38,11 +29,8 @@ pub(crate) fn run(args: &EndArgs, path: &Path, out: &mut Output) -> Result<Exit,
     let _ = writer.end(&Outcome::new(status).durability(Durability::Disk))?;
     drop(writer);
     log.close()?;
-    let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
-    if out.is_json() {
-        out.object(&Row { action: "end", run, agent, status })?;
-    } else {
-        out.line(format!("run {run} of agent {agent} is {status} now"))?;
-    }
+    let (run, agent) = (&summary.run, &summary.agent);
+    let object = json!({"action": "end", "run": run, "agent": agent, "status": status});
+    out.tell(&object, format!("run {run} of agent {agent} is {status} now"))?;
     Ok(Exit::Fine)
 }

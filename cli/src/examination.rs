@@ -1,28 +1,12 @@
-//! What `stat`, `verify` and `doctor` look at: how much the store has, and what of it is damaged.
+//! The damage that `verify`, `doctor`, `backup` and `salvage` tell of.
 
 use std::collections::HashSet;
-use std::path::Path;
 
-use runlog::{Corruption, Reader, Stats, Usage, VerifyReport};
+use runlog::{Corruption, Reader, VerifyReport};
+use serde::Serialize;
 
-use crate::du::Parts;
 use crate::failure::Failure;
-
-/// How much a store has, and what its file consists of.
-#[derive(Debug)]
-pub(crate) struct Amounts {
-    pub(crate) stats: Stats,
-    pub(crate) usage: Usage,
-    pub(crate) parts: Parts,
-}
-
-impl Amounts {
-    pub(crate) fn of(log: &Reader, path: &Path) -> Result<Self, Failure> {
-        let (stats, usage) = (log.stats()?, log.usage()?);
-        let parts = Parts::of(path, &stats, &usage)?;
-        Ok(Self { stats, usage, parts })
-    }
-}
+use crate::output::Output;
 
 /// The damage of a store, each place once.
 #[derive(Debug)]
@@ -44,4 +28,27 @@ impl Damages {
         problems.extend(met.damaged.iter().filter(|met| places.insert(met.place)).cloned());
         Ok(Self { problems, verified })
     }
+}
+
+/// A place with damage, as an object.
+#[derive(Serialize)]
+struct Row<'a> {
+    event: &'static str,
+    message: String,
+    #[serde(flatten)]
+    problem: &'a Corruption,
+}
+
+/// Tells of each place with damage, as an event of this name.
+pub(crate) fn tell_problems(
+    event: &'static str,
+    problems: &[Corruption],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    for problem in problems {
+        let message = problem.to_string();
+        let text = if event == "problem" { message.clone() } else { format!("{event}: {message}") };
+        out.tell(&Row { event, message, problem }, text)?;
+    }
+    Ok(())
 }

@@ -89,33 +89,31 @@ impl Failure {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// What kind of failure it is, as a word of docs/schema/messages.schema.json.
-    pub(crate) fn kind(&self) -> &'static str {
+    /// What kind of failure it is, as a word of docs/schema/messages.schema.json, and how the command
+    /// ends.
+    fn class(&self) -> (&'static str, Exit) {
         match self {
-            Self::Store(error) if error.is_busy() => "busy",
-            Self::Store(error) if error.is_corruption() => "damage",
-            Self::Damaged(_) => "damage",
-            Self::Store(error) if error.is_not_found() => "not_found",
-            Self::Store(_) => "store",
-            Self::Output(_) => "output",
-            Self::Input(_) => "file",
-            Self::Usage(_) => "usage",
-            Self::File { .. } => "file",
-            Self::NoRun { is_ambiguous: true, .. } => "ambiguous",
-            Self::NoRun { .. } => "no_run",
-            Self::Said(_) => "other",
+            Self::Store(error) if error.is_busy() => ("busy", Exit::Busy),
+            Self::Store(error) if error.is_corruption() => ("damage", Exit::Damage),
+            Self::Damaged(_) => ("damage", Exit::Damage),
+            Self::Store(error) if error.is_not_found() => ("not_found", Exit::Error),
+            Self::Store(_) => ("store", Exit::Error),
+            Self::Output(_) if self.is_closed_pipe() => ("output", Exit::Fine),
+            Self::Output(_) => ("output", Exit::Error),
+            Self::Usage(_) => ("usage", Exit::Trouble),
+            Self::Input(_) | Self::File { .. } => ("file", Exit::Error),
+            Self::NoRun { is_ambiguous: true, .. } => ("ambiguous", Exit::Error),
+            Self::NoRun { .. } => ("no_run", Exit::Error),
+            Self::Said(_) => ("other", Exit::Error),
         }
     }
 
+    pub(crate) fn kind(&self) -> &'static str {
+        self.class().0
+    }
+
     pub(crate) fn exit(&self) -> Exit {
-        match self {
-            Self::Store(error) if error.is_busy() => Exit::Busy,
-            Self::Store(error) if error.is_corruption() => Exit::Damage,
-            Self::Damaged(_) => Exit::Damage,
-            Self::Output(_) if self.is_closed_pipe() => Exit::Fine,
-            Self::Usage(_) => Exit::Trouble,
-            _ => Exit::Error,
-        }
+        self.class().1
     }
 }
 

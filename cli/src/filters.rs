@@ -50,7 +50,7 @@ impl Filters {
             query = query.agent(agent);
         }
         for status in &self.status {
-            query = query.status(status.wanted());
+            query = query.status(status.0);
         }
         if self.held { query.held(true) } else { query }
     }
@@ -69,7 +69,7 @@ impl Filters {
 
     /// The same as [`Filters::query`], of a run that was found by its name.
     pub(crate) fn takes(&self, run: &RunSummary) -> bool {
-        (self.status.is_empty() || self.status.iter().any(|status| status.wanted() == run.status))
+        (self.status.is_empty() || self.status.iter().any(|status| status.0 == run.status))
             && (run.held || !self.held)
     }
 

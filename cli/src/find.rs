@@ -70,14 +70,13 @@ fn by_name(
     {
         return Ok(found);
     }
-    let mut found = beginning_with(log, args)?;
+    let (mut found, candidates) = similar(log, args)?;
     match found.len() {
         1 if takes_beginnings => Ok(found.remove(0)),
-        0 => Err(Failure::NoRun {
-            message: missing.to_string(),
-            is_ambiguous: false,
-            candidates: similar(log, args)?,
-        }),
+        0 => {
+            let message = missing.to_string();
+            Err(Failure::NoRun { message, is_ambiguous: false, candidates })
+        }
         1 => Err(Failure::NoRun {
             message: format!(
                 "{missing}; to change a run takes its whole id, unless standard input is a terminal"
@@ -124,36 +123,42 @@ fn by_slash(log: &impl ReadLog, args: &RunArgs) -> Result<Option<RunSummary>, Fa
     Ok(found.pop())
 }
 
-/// All runs that the arguments may mean.
-fn all(log: &impl ReadLog, args: &RunArgs) -> impl Iterator<Item = runlog::Result<RunSummary>> {
-    let query = RunQuery::new();
-    log.runs(&match &args.agent {
-        Some(agent) => query.agent(agent),
-        None => query,
-    })
-}
-
 /// The runs whose ids begin with the text, up to one more than are named; if there is none, those
-/// whose `AGENT/RUN` does.
-fn beginning_with(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<RunSummary>, Failure> {
+/// whose `AGENT/RUN` does. And the names of those that are most similar.
+fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<(Vec<RunSummary>, Vec<String>), Failure> {
     let text = args.run.as_str();
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    let has_agent = args.agent.is_none() && text.contains('/');
-    let (mut by_id, mut by_both) = (Vec::new(), Vec::new());
-    for run in all(log, args) {
+    let has_slash = text.contains('/');
+    let query = args.agent.iter().fold(RunQuery::new(), |query, agent| query.agent(agent));
+    let (mut by_id, mut by_both, mut nearest) = (Vec::new(), Vec::new(), Vec::new());
+    for run in log.runs(&query) {
         let run = run?;
-        if run.run.as_str().starts_with(text) {
+        let (id, both) = (run.run.as_str(), name(&run));
+        if id.starts_with(text) && !text.is_empty() {
             by_id.push(run);
             if by_id.len() > NAMED {
                 break;
             }
-        } else if has_agent && by_both.len() <= NAMED && name(&run).starts_with(text) {
+        } else if has_slash && args.agent.is_none() && both.starts_with(text) {
             by_both.push(run);
+            by_both.truncate(NAMED + 1);
+        } else if by_id.is_empty() {
+            let by_name = if has_slash { strsim::jaro_winkler(text, &both) } else { 0.0 };
+            let is_within = text.len() > 2 && id.contains(text);
+            let likeness = if is_within { 1.0 } else { strsim::jaro_winkler(text, id) };
+            suggest(&mut nearest, likeness.max(by_name), both);
         }
     }
-    Ok(if by_id.is_empty() { by_both } else { by_id })
+    let found = if by_id.is_empty() { by_both } else { by_id };
+    Ok((found, nearest.into_iter().map(|(_, name)| name).collect()))
+}
+
+/// Keeps the most similar names; of equal ones those that come first.
+fn suggest(nearest: &mut Vec<(f64, String)>, likeness: f64, name: String) {
+    let place = nearest.partition_point(|(other, _)| *other >= likeness);
+    if likeness >= SIMILAR && place < SUGGESTED {
+        nearest.insert(place, (likeness, name));
+        nearest.truncate(SUGGESTED);
+    }
 }
 
 /// That an agent has runs; else it is an error that names similar ones.
@@ -161,54 +166,14 @@ pub(crate) fn agent(log: &impl ReadLog, agent: &str) -> Result<(), Failure> {
     if !log.list_runs(&RunQuery::new().agent(agent).limit(1))?.runs.is_empty() {
         return Ok(());
     }
-    let mut nearest = Nearest::default();
+    let mut nearest = Vec::new();
     for known in log.agents(None, usize::MAX)? {
-        let likeness = strsim::jaro_winkler(agent, known.as_str());
-        nearest
-            .add(if known.as_str().contains(agent) { 1.0 } else { likeness }, || known.to_string());
+        let known = known.to_string();
+        let is_within = known.contains(agent);
+        let likeness = if is_within { 1.0 } else { strsim::jaro_winkler(agent, &known) };
+        suggest(&mut nearest, likeness, known);
     }
-    let message = format!("no agent {agent} has runs");
-    Err(Failure::NoRun { message, is_ambiguous: false, candidates: nearest.names() })
-}
-
-/// The most similar of some names.
-#[derive(Debug, Default)]
-struct Nearest(Vec<(f64, String)>);
-
-impl Nearest {
-    fn add(&mut self, likeness: f64, name: impl FnOnce() -> String) {
-        if likeness < SIMILAR {
-            return;
-        }
-        // Of equal ones, the newest come first, as they are listed.
-        let place = self.0.partition_point(|(other, _)| *other >= likeness);
-        if place < SUGGESTED {
-            self.0.insert(place, (likeness, name()));
-            self.0.truncate(SUGGESTED);
-        }
-    }
-
-    fn names(self) -> Vec<String> {
-        self.0.into_iter().map(|(_, name)| name).collect()
-    }
-}
-
-/// The names of the runs that are most similar to the text.
-fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<Vec<String>, Failure> {
-    let mut nearest = Nearest::default();
-    for run in all(log, args) {
-        let run = run?;
-        nearest.add(likeness(&args.run, &run), || name(&run));
-    }
-    Ok(nearest.names())
-}
-
-/// How similar a run is to a text: 1 if the text is in its id.
-fn likeness(text: &str, run: &RunSummary) -> f64 {
-    let id = run.run.as_str();
-    if text.len() > 2 && id.contains(text) {
-        return 1.0;
-    }
-    let by_id = strsim::jaro_winkler(text, id);
-    if text.contains('/') { by_id.max(strsim::jaro_winkler(text, &name(run))) } else { by_id }
+    let (message, candidates) = (format!("no agent {agent} has runs"), nearest.into_iter());
+    let candidates = candidates.map(|(_, name)| name).collect();
+    Err(Failure::NoRun { message, is_ambiguous: false, candidates })
 }

@@ -5,23 +5,19 @@
 //! - Nothing is left to the background, since this process ends: dead space is freed before the
 //!   report, which is printed also if that failed.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use runlog::{
-    AgentId, GcPlan, HeldRun, PlannedEviction, ProtectedRun, Protection, ReadLog, Retention,
-    RunQuery,
-};
-use serde::Serialize;
+use runlog::{AgentId, GcPlan, HeldRun, ProtectedRun, Protection, ReadLog, Retention, RunQuery};
+use serde_json::{Value, json};
 
-use crate::amount::{age, exact_size, parse_age, parse_size};
+use crate::amount::{parse_age, parse_size};
 use crate::escape::cut;
 use crate::failure::{Exit, Failure};
 use crate::message::{damaged, note};
 use crate::output::{Output, count, size};
 use crate::store;
-use crate::table::{self, Cell, Column};
+use crate::table::{self, Column};
 
 /// How many characters of the reason of a hold are shown in a table.
 const CUT: usize = 80;
@@ -54,36 +50,10 @@ pub(crate) struct GcArgs {
     protect_newest: bool,
 }
 
-/// One run, or at the end the sum.
-#[derive(Serialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
-enum Row<'a> {
-    Evict(&'a PlannedEviction),
-    Protect {
-        #[serde(flatten)]
-        run: &'a ProtectedRun,
-        reason: Option<&'a str>,
-    },
-    Total {
-        dry_run: bool,
-        evicted: u64,
-        evicted_bytes: u64,
-        protected: u64,
-        kept: u64,
-        kept_bytes: u64,
-        in_progress: u64,
-        in_progress_bytes: u64,
-        excess_bytes: u64,
-        freed_bytes: u64,
-        file_bytes: u64,
-    },
-}
-
 /// What is reported.
 struct Report<'a> {
     plan: &'a GcPlan,
-    /// Why runs are held.
-    reasons: HashMap<(&'a str, &'a str), &'a str>,
+    held: &'a [HeldRun],
     is_dry: bool,
     freed: u64,
     file_bytes: u64,
@@ -99,8 +69,7 @@ pub(crate) fn run(args: &GcArgs, path: &Path, out: &mut Output) -> Result<Exit, 
         tell_unknown(&log, args)?;
         let (held, exit) = held(&log)?;
         let (plan, file_bytes) = (log.gc_plan(&policy)?, log.stats()?.file_len);
-        let (reasons, is_dry) = (reasons(&held), true);
-        Report { plan: &plan, reasons, is_dry, freed: 0, file_bytes }.print(args, out)?;
+        Report { plan: &plan, held: &held, is_dry: true, freed: 0, file_bytes }.print(out)?;
         return Ok(exit);
     }
     let log = store::open_existing(path)?;
@@ -109,8 +78,7 @@ pub(crate) fn run(args: &GcArgs, path: &Path, out: &mut Output) -> Result<Exit, 
     let before = taken(&log)?;
     let (plan, given_back) = (log.gc(&policy)?.plan, log.reclaim());
     let (freed, file_bytes) = (before.saturating_sub(taken(&log)?), log.stats()?.file_len);
-    let (reasons, is_dry) = (reasons(&held), false);
-    Report { plan: &plan, reasons, is_dry, freed, file_bytes }.print(args, out)?;
+    Report { plan: &plan, held: &held, is_dry: false, freed, file_bytes }.print(out)?;
     given_back?;
     log.close()?;
     Ok(exit)
@@ -151,11 +119,6 @@ fn held(log: &impl ReadLog) -> Result<(Vec<HeldRun>, Exit), Failure> {
     }
 }
 
-fn reasons(held: &[HeldRun]) -> HashMap<(&str, &str), &str> {
-    let reasons = held.iter().map(|run| ((run.agent.as_str(), run.run.as_str()), &*run.reason));
-    reasons.collect()
-}
-
 /// The bytes of the file that are in use.
 fn taken(log: &impl ReadLog) -> Result<u64, Failure> {
     let stats = log.stats()?;
@@ -163,113 +126,70 @@ fn taken(log: &impl ReadLog) -> Result<u64, Failure> {
 }
 
 impl Report<'_> {
-    fn print(&self, args: &GcArgs, out: &mut Output) -> Result<(), Failure> {
+    fn print(&self, out: &mut Output) -> Result<(), Failure> {
+        let tagged = |run: Value, action: &str| {
+            let mut run = run;
+            run["action"] = json!(action);
+            run
+        };
+        let evict: Vec<_> = self.plan.evict.iter().map(|run| tagged(json!(run), "evict")).collect();
+        let columns = [
+            Column::id("run").named(if self.is_dry { "WOULD GO" } else { "GONE" }),
+            Column::id("agent"),
+            Column::left("status"),
+            Column::left("ended_at").optional(0),
+            Column::left("rule"),
+            Column::right("bytes"),
+        ];
+        table::list(out, &columns, &evict)?;
+        if !evict.is_empty() {
+            out.blank()?;
+        }
+        let protect = self.plan.protected.iter().map(|run| {
+            let mut row = tagged(json!(run), "protect");
+            row["reason"] = json!(self.reason(run));
+            row
+        });
+        let protect: Vec<_> = protect.collect();
+        let columns = [
+            Column::id("run").named("PROTECTED"),
+            Column::id("agent"),
+            Column::left("rule"),
+            Column::right("bytes"),
+            Column::text("why").made(why),
+        ];
+        table::list(out, &columns, &protect)?;
+        if !protect.is_empty() {
+            out.blank()?;
+        }
+        let totals = &self.plan.totals;
+        let object = json!({
+            "action": "total",
+            "dry_run": self.is_dry,
+            "evicted": totals.going,
+            "evicted_bytes": totals.going_bytes,
+            "protected": self.plan.protected.len(),
+            "kept": totals.kept,
+            "kept_bytes": totals.kept_bytes,
+            "in_progress": totals.in_progress,
+            "in_progress_bytes": totals.in_progress_bytes,
+            "excess_bytes": totals.excess_bytes,
+            "freed_bytes": self.freed,
+            "file_bytes": self.file_bytes,
+        });
         if out.is_json() {
-            self.json(out)?;
+            out.object(&object)?;
         } else {
-            self.text(args, out)?;
+            self.totals(out)?;
         }
         Ok(out.flush()?)
     }
 
-    fn json(&self, out: &mut Output) -> Result<(), Failure> {
-        for run in &self.plan.evict {
-            out.object(&Row::Evict(run))?;
-        }
-        for run in &self.plan.protected {
-            out.object(&Row::Protect { run, reason: self.reason(run) })?;
-        }
-        let totals = &self.plan.totals;
-        out.object(&Row::Total {
-            dry_run: self.is_dry,
-            evicted: totals.going,
-            evicted_bytes: totals.going_bytes,
-            protected: self.plan.protected.len() as u64,
-            kept: totals.kept,
-            kept_bytes: totals.kept_bytes,
-            in_progress: totals.in_progress,
-            in_progress_bytes: totals.in_progress_bytes,
-            excess_bytes: totals.excess_bytes,
-            freed_bytes: self.freed,
-            file_bytes: self.file_bytes,
-        })?;
-        Ok(())
-    }
-
     /// Why the run is held.
     fn reason(&self, run: &ProtectedRun) -> Option<&str> {
-        if run.protection != Protection::Held {
-            return None;
-        }
-        self.reasons.get(&(run.agent.as_str(), run.run.as_str())).copied()
-    }
-
-    fn text(&self, args: &GcArgs, out: &mut Output) -> Result<(), Failure> {
-        self.evicted(out)?;
-        self.protected(out)?;
-        self.totals(out)?;
-        let limits = limits(args);
-        if !limits.is_empty() {
-            out.line(format!("limits: {limits}"))?;
-        }
-        if !self.is_dry {
-            let (freed, file) = (size(self.freed), size(self.file_bytes));
-            out.line(format!("freed {freed}, the file has {file} now"))?;
-        }
-        Ok(())
-    }
-
-    fn evicted(&self, out: &mut Output) -> Result<(), Failure> {
-        if self.plan.evict.is_empty() {
-            return Ok(());
-        }
-        let columns = [
-            Column::id(if self.is_dry { "WOULD GO" } else { "GONE" }),
-            Column::id("AGENT"),
-            Column::left("STATUS"),
-            Column::left("ENDED").optional(0),
-            Column::left("RULE"),
-            Column::right("SIZE"),
-        ];
-        let rows: Vec<_> = self.plan.evict.iter().map(|run| evicted_cells(run, out)).collect();
-        table::write(out, &columns, &rows)?;
-        out.line("")?;
-        Ok(())
-    }
-
-    fn protected(&self, out: &mut Output) -> Result<(), Failure> {
-        if self.plan.protected.is_empty() {
-            return Ok(());
-        }
-        let columns = [
-            Column::id("PROTECTED"),
-            Column::id("AGENT"),
-            Column::left("RULE"),
-            Column::right("SIZE"),
-            Column::text("WHY"),
-        ];
-        let rows: Vec<_> =
-            self.plan.protected.iter().map(|run| self.protected_cells(run)).collect();
-        table::write(out, &columns, &rows)?;
-        out.line("")?;
-        Ok(())
-    }
-
-    fn protected_cells(&self, run: &ProtectedRun) -> [Cell; 5] {
-        let mut why = run.protection.as_str().to_owned();
-        if let Some(reason) = self.reason(run) {
-            let shown = cut(reason.as_bytes(), CUT);
-            why.push_str(": ");
-            why.push_str(reason.get(..shown.len()).unwrap_or_default());
-            why.push_str(if shown.len() < reason.len() { " ..." } else { "" });
-        }
-        [
-            run.run.as_str().into(),
-            run.agent.as_str().into(),
-            run.rule.as_str().into(),
-            size(run.bytes).into(),
-            why.into(),
-        ]
+        let is_this = |held: &&HeldRun| (&held.agent, &held.run) == (&run.agent, &run.run);
+        let held = self.held.iter().find(is_this).filter(|_| run.protection == Protection::Held);
+        held.map(|held| &*held.reason)
     }
 
     fn totals(&self, out: &mut Output) -> Result<(), Failure> {
@@ -289,28 +209,19 @@ impl Report<'_> {
                 "that is {excess} more than --max-bytes; no other run can be evicted"
             ))?;
         }
+        if !self.is_dry {
+            let (freed, file) = (size(self.freed), size(self.file_bytes));
+            out.line(format!("freed {freed}, the file has {file} now"))?;
+        }
         Ok(())
     }
 }
 
-fn evicted_cells(run: &PlannedEviction, out: &Output) -> [Cell; 6] {
-    [
-        run.run.as_str().into(),
-        run.agent.as_str().into(),
-        run.status.as_str().into(),
-        out.time(run.ended_at).into(),
-        run.rule.as_str().into(),
-        size(run.bytes).into(),
-    ]
-}
-
-/// The limits as they were parsed, in a form that can be parsed again.
-fn limits(args: &GcArgs) -> String {
-    let mut said = Vec::new();
-    said.extend(args.keep.filter(|n| *n > 0).map(|n| format!("--keep {n}")));
-    let oldest = args.max_age.filter(|oldest| !oldest.is_zero());
-    said.extend(oldest.map(|oldest| format!("--max-age {}", age(oldest))));
-    let bytes = args.max_bytes.filter(|bytes| *bytes > 0);
-    said.extend(bytes.map(|bytes| format!("--max-bytes {}", exact_size(bytes))));
-    said.join(" ")
+/// Why a run is protected, with the reason of its hold.
+fn why(row: &Value) -> String {
+    let protection = row["protection"].as_str().unwrap_or_default();
+    let Some(reason) = row["reason"].as_str() else { return protection.to_owned() };
+    let shown = cut(reason.as_bytes(), CUT).len();
+    let more = if shown < reason.len() { " ..." } else { "" };
+    format!("{protection}: {}{more}", reason.get(..shown).unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use runlog::RunSummary;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::find::{self, RunArgs};
@@ -18,15 +18,6 @@ pub(crate) struct HoldArgs {
     /// The reason. It is stored with the run, and replaces an earlier one.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
-}
-
-/// What was done.
-#[derive(Serialize)]
-struct Row<'a> {
-    action: &'static str,
-    run: &'a str,
-    agent: &'a str,
-    changed: bool,
 }
 
 pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
@@ -53,16 +44,13 @@ pub(crate) fn release(args: &RunArgs, path: &Path, out: &mut Output) -> Result<E
 
 fn print(
     summary: &RunSummary,
-    action: &'static str,
+    action: &str,
     changed: bool,
     done: &str,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
-    if out.is_json() {
-        out.object(&Row { action, run, agent, changed })?;
-    } else {
-        out.line(format!("run {run} of agent {agent} {done}"))?;
-    }
+    let (run, agent) = (&summary.run, &summary.agent);
+    let object = json!({"action": action, "run": run, "agent": agent, "changed": changed});
+    out.tell(&object, format!("run {run} of agent {agent} {done}"))?;
     Ok(Exit::Fine)
 }

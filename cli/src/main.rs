@@ -28,6 +28,7 @@ mod escape;
 mod examination;
 mod export;
 mod failure;
+mod fields;
 mod filters;
 mod find;
 mod gc;
@@ -47,6 +48,7 @@ mod pager;
 mod pretty;
 mod readable;
 mod receipts;
+mod records;
 mod rm;
 mod salvage;
 mod screen;
@@ -61,6 +63,7 @@ mod tail;
 mod times;
 mod usage;
 mod verify;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -120,8 +123,8 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::End(end) => end::run(end, &store, out),
         Command::Adopt(adopt) => adopt::run(adopt, &store, out),
         Command::Release(release) => hold::release(release, &store, out),
-        Command::Rm(rm) => rm::delete(rm, &store, out),
-        Command::Erase(erase) => rm::erase(erase, &store, out),
+        Command::Rm(rm) => rm::run(rm, false, &store, out),
+        Command::Erase(erase) => rm::run(erase, true, &store, out),
         Command::Receipts(receipts) => receipts::run(receipts, &store, out),
         Command::Compact(args) => compact::run(&store, args, out),
         Command::Get(get) => documents::get(get, &store, out),

@@ -2,7 +2,7 @@
 
 use clap::Command;
 use clap_complete::Shell;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
@@ -21,14 +21,6 @@ pub(crate) struct ManArgs {
     command: Option<String>,
 }
 
-/// What was asked for, as an object.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Row<'a> {
-    Completions { shell: String, script: &'a str },
-    Man { command: Option<&'a str>, page: &'a str },
-}
-
 pub(crate) fn completions(
     args: &CompletionsArgs,
     mut command: Command,
@@ -36,13 +28,8 @@ pub(crate) fn completions(
 ) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "runlog", &mut script);
-    if out.is_json() {
-        let (shell, script) = (args.shell.to_string(), &*String::from_utf8_lossy(&script));
-        out.object(&Row::Completions { shell, script })?;
-    } else {
-        out.raw(&script)?;
-    }
-    Ok(Exit::Fine)
+    let text = String::from_utf8_lossy(&script);
+    print(&json!({"shell": args.shell.to_string(), "script": text}), &script, out)
 }
 
 pub(crate) fn man(args: &ManArgs, mut whole: Command, out: &mut Output) -> Result<Exit, Failure> {
@@ -52,19 +39,21 @@ pub(crate) fn man(args: &ManArgs, mut whole: Command, out: &mut Output) -> Resul
         None => whole,
         Some(name) => {
             let found = whole.find_subcommand(name).filter(|found| !found.is_hide_set());
-            let Some(found) = found else {
-                return Err(Failure::said(format!("there is no command {name}")));
-            };
-            found.clone()
+            let missing = || Failure::said(format!("there is no command {name}"));
+            found.ok_or_else(missing)?.clone()
         }
     };
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text)?;
+    let page = String::from_utf8_lossy(&text);
+    print(&json!({"command": args.command, "page": page}), &text, out)
+}
+
+fn print(object: &Value, bytes: &[u8], out: &mut Output) -> Result<Exit, Failure> {
     if out.is_json() {
-        let (command, page) = (args.command.as_deref(), &*String::from_utf8_lossy(&text));
-        out.object(&Row::Man { command, page })?;
+        out.object(object)?
     } else {
-        out.raw(&text)?;
+        out.raw(bytes)?
     }
     Ok(Exit::Fine)
 }

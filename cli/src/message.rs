@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::escape::{escaped, write_object};
 use crate::failure::{Exit, Failure};
+use crate::output::count;
 
 /// Whether messages are objects. It is said once, before the command begins.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
@@ -95,6 +96,17 @@ pub(crate) fn more(what: &str, after: Option<&str>, otherwise: &str) {
         Some(after) => note(&format!("more {what}: --after {after}, or {otherwise}")),
         None => note(&format!("more {what}: {otherwise}")),
     }
+}
+
+/// Reports extents that still have bytes of what was erased.
+pub(crate) fn tell_pinned(extents: u64) -> Exit {
+    if extents == 0 {
+        return Exit::Fine;
+    }
+    // No other process reads here, so this is not expected; but it must be reported.
+    let extents = count(extents, "extent");
+    complain(&format!("{extents} may still have bytes of it, since a reader holds them"));
+    Exit::Error
 }
 
 /// Writes one line. It ignores a reader that closed the pipe.

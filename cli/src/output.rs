@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::process::Child;
 
+use humansize::{BINARY, format_size};
 use runlog::Timestamp;
 use serde::Serialize;
 
@@ -143,6 +144,20 @@ impl<W: Write> Output<W> {
         write_object(&mut self.out, object)
     }
 
+    /// Tells a result: an object of JSON Lines, or a line for people.
+    pub(crate) fn tell(
+        &mut self,
+        object: &impl Serialize,
+        text: impl AsRef<[u8]>,
+    ) -> io::Result<()> {
+        if self.json { self.object(object) } else { self.line(text) }
+    }
+
+    /// Writes an empty line between what people read.
+    pub(crate) fn blank(&mut self) -> io::Result<()> {
+        if self.json { Ok(()) } else { self.line("") }
+    }
+
     /// Flushes everything to the system.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
@@ -150,21 +165,8 @@ impl<W: Write> Output<W> {
 }
 
 /// `512 B`, `1.5 KiB`, `3.2 MiB`, ...
-#[expect(clippy::cast_precision_loss, reason = "two digits of a size need no more")]
 pub(crate) fn size(bytes: u64) -> String {
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = "KiB";
-    for larger in ["MiB", "GiB", "TiB", "PiB"] {
-        if value < 1023.95 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    format!("{value:.1} {unit}")
+    format_size(bytes, BINARY.decimal_places(1).decimal_zeroes(1))
 }
 
 /// `1 record`, `2 records`, `1,234,567 records`.
@@ -194,8 +196,8 @@ mod tests {
         assert_eq!(size(0), "0 B");
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");
-        assert_eq!(size((1 << 20) - 1), "1.0 MiB");
-        assert_eq!(size(u64::MAX), "16384.0 PiB");
+        assert_eq!(size(1 << 20), "1.0 MiB");
+        assert_eq!(size(u64::MAX), "16.0 EiB");
     }
 
     #[test]

@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
-use runlog::{Deleted, Erased, RunLog, RunSummary};
-use serde::Serialize;
+use runlog::{RunLog, RunSummary};
+use serde_json::json;
 
 use crate::confirm;
 use crate::failure::{Exit, Failure};
 use crate::find::{self, RunArgs};
-use crate::message::{complain, note};
+use crate::message::{note, tell_pinned};
 use crate::output::{Output, count, size};
 use crate::store;
 
@@ -30,64 +30,34 @@ pub(crate) struct RmArgs {
     yes: bool,
 }
 
-/// What was done.
-#[derive(Serialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
-enum Row<'a> {
-    Delete {
-        run: &'a str,
-        agent: &'a str,
-        #[serde(flatten)]
-        deleted: Deleted,
-    },
-    Erase {
-        run: &'a str,
-        agent: &'a str,
-        #[serde(flatten)]
-        erased: Erased,
-    },
-}
-
-pub(crate) fn delete(args: &RmArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+/// Deletes the runs, and with `erase` every byte of their payloads.
+pub(crate) fn run(
+    args: &RmArgs,
+    erase: bool,
+    path: &Path,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
-    let Some(runs) = chosen(&log, args, "delete")? else { return Ok(Exit::Error) };
-    for summary in &runs {
-        let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
-        let deleted = log.delete_run(summary)?;
-        if out.is_json() {
-            out.object(&Row::Delete { run, agent, deleted })?;
-        } else {
-            let bytes = size(deleted.bytes);
-            out.line(format!("deleted run {run} of agent {agent}, {bytes} of payloads"))?;
-        }
-    }
-    log.close()?;
-    Ok(Exit::Fine)
-}
-
-pub(crate) fn erase(args: &RmArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
-    let log = store::open_existing(path)?;
-    let Some(runs) = chosen(&log, args, "erase")? else { return Ok(Exit::Error) };
+    let (verb, done) = if erase { ("erase", "erased") } else { ("delete", "deleted") };
+    let Some(runs) = chosen(&log, args, verb)? else { return Ok(Exit::Error) };
     let mut pinned = 0;
     for summary in &runs {
-        let (run, agent) = (summary.run.as_str(), summary.agent.as_str());
-        let erased = log.erase_run(summary)?;
-        pinned = pinned.max(erased.pinned_extents);
-        if out.is_json() {
-            out.object(&Row::Erase { run, agent, erased })?;
+        let (run, agent) = (&summary.run, &summary.agent);
+        let (mut object, bytes) = if erase {
+            let erased = log.erase_run(summary)?;
+            pinned = pinned.max(erased.pinned_extents);
+            (json!(erased), erased.bytes)
         } else {
-            let bytes = size(erased.bytes);
-            out.line(format!("erased run {run} of agent {agent}, {bytes} of payloads"))?;
-        }
+            let deleted = log.delete_run(summary)?;
+            (json!(deleted), deleted.bytes)
+        };
+        (object["action"], object["run"], object["agent"]) =
+            (json!(verb), json!(run), json!(agent));
+        let bytes = size(bytes);
+        out.tell(&object, format!("{done} run {run} of agent {agent}, {bytes} of payloads"))?;
     }
     log.close()?;
-    if pinned == 0 {
-        return Ok(Exit::Fine);
-    }
-    // No other process reads here, so this is not expected; but it must be reported.
-    let extents = count(pinned, "extent");
-    complain(&format!("{extents} may still have bytes of it, since a reader holds them"));
-    Ok(Exit::Error)
+    Ok(tell_pinned(pinned))
 }
 
 /// The runs, each once; `None` if the user does not want it after all.

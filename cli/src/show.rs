@@ -11,6 +11,7 @@ use std::path::Path;
 use runlog::{Error, Reader, Record, RunRef, RunSummary, Seq};
 
 use crate::chat::{Chat, Turn};
+use crate::escape::escaped;
 use crate::failure::{Exit, Failure};
 use crate::find::{self, RunArgs};
 use crate::formats::envelope::ENVELOPE;
@@ -22,10 +23,13 @@ use crate::json::RecordRow;
 use crate::line::{self, CUT};
 use crate::message::damaged;
 use crate::output::{Output, count, size};
-use crate::pretty::{self, Fold};
-use crate::screen::{Screen, Style};
+use crate::pretty::{self, SHORT};
+use crate::screen::Style;
 use crate::store;
-use crate::table::width_of;
+use crate::wrap::{Fold, wrapped};
+
+/// In front of what goes on below.
+const INDENT: &str = "    ";
 
 /// The options of `show`.
 #[derive(Debug, clap::Args)]
@@ -221,22 +225,19 @@ impl<'a> Printer<'a> {
             vec![run.status.to_string(), format!("{started} {}", self.out.time(run.started_at))];
         parts.extend(run.ended_at.map(|at| format!("ended {}", self.out.time(at))));
         parts.extend([count(run.records, "record"), size(run.bytes)]);
-        let name = format!("run {} of agent {}", run.run, run.agent);
-        let width = self.out.screen().map_or(usize::MAX, Screen::width);
-        let mut column = width_of(&name) + 1;
-        self.out.styled(Style::Strong, name)?;
-        self.out.text(":")?;
-        for (number, part) in (1..).zip(&parts) {
-            let comma = if number < parts.len() { "," } else { "" };
-            if column + 1 + width_of(part) + comma.len() > width {
-                self.out.line("")?;
-                self.out.text("   ")?;
-                column = 3;
-            }
-            self.out.text(format!(" {part}{comma}"))?;
-            column += 1 + width_of(part) + comma.len();
+        let name = format!("run {} of agent {}:", run.run, run.agent);
+        let width = self.out.screen().map(|screen| screen.width().saturating_sub(INDENT.len()));
+        let lines = wrapped(&escaped(format!("{name} {}", parts.join(", ")).as_bytes()), width);
+        for (at, line) in lines.iter().enumerate() {
+            let (strong, rest) = match line.split_at_checked(escaped(name.as_bytes()).len()) {
+                _ if at > 0 => (INDENT, line.as_str()),
+                Some(parts) => parts,
+                None => (line.as_str(), ""),
+            };
+            self.out.styled(Style::Strong, strong)?;
+            self.out.line(rest)?;
         }
-        Ok(self.out.line("")?)
+        Ok(())
     }
 
     /// A record as a heading, with the payload below.
@@ -257,7 +258,7 @@ impl<'a> Printer<'a> {
             self.out.text(format!("  {said}"))?;
         }
         self.out.line(format!("  {}", size(record.payload().len() as u64)))?;
-        let fold = if self.args.full { Fold::NONE } else { Fold::SHORT };
+        let fold = if self.args.full { Fold::NONE } else { SHORT };
         Ok(pretty::write(self.out, record.payload(), fold)?)
     }
 

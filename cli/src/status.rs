@@ -1,48 +1,42 @@
 //! How runs stand, as words of the command line.
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use runlog::RunStatus;
 
 /// Any status of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum Status {
-    InProgress,
-    Completed,
-    Failed,
-    Cancelled,
-    Interrupted,
-}
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Status(pub(crate) RunStatus);
 
-impl Status {
-    pub(crate) fn wanted(self) -> RunStatus {
-        match self {
-            Self::InProgress => RunStatus::InProgress,
-            Self::Completed => RunStatus::Completed,
-            Self::Failed => RunStatus::Failed,
-            Self::Cancelled => RunStatus::Cancelled,
-            Self::Interrupted => RunStatus::Interrupted,
-        }
+/// A status that a run ends with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndStatus(RunStatus);
+
+impl ValueEnum for Status {
+    fn value_variants<'a>() -> &'a [Self] {
+        use RunStatus::{Cancelled, Completed, Failed, InProgress, Interrupted};
+        &[Self(InProgress), Self(Completed), Self(Failed), Self(Cancelled), Self(Interrupted)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.as_str()))
     }
 }
 
-/// A status that a run ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EndStatus {
-    Completed,
-    Failed,
-    Cancelled,
-    Interrupted,
+impl ValueEnum for EndStatus {
+    fn value_variants<'a>() -> &'a [Self] {
+        use RunStatus::{Cancelled, Completed, Failed, Interrupted};
+        &[Self(Completed), Self(Failed), Self(Cancelled), Self(Interrupted)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Status(self.0).to_possible_value()
+    }
 }
 
 impl EndStatus {
     /// The status in the library.
     pub(crate) fn status(self) -> RunStatus {
-        match self {
-            Self::Completed => RunStatus::Completed,
-            Self::Failed => RunStatus::Failed,
-            Self::Cancelled => RunStatus::Cancelled,
-            Self::Interrupted => RunStatus::Interrupted,
-        }
+        self.0
     }
 }

@@ -11,9 +11,12 @@
 use std::borrow::Cow;
 use std::io;
 
+use serde::Serialize;
+use serde_json::Value;
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::escape::{escaped, is_plain_ascii};
+use crate::fields::shown;
 use crate::output::Output;
 use crate::screen::Style;
 
@@ -46,35 +49,40 @@ enum Fit {
     Text,
 }
 
-/// A column: its name, its side, and what happens to it if the table is too wide.
+/// A column: the field that it shows, its side, and what happens to it if the table is too wide.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    name: &'static str,
+    field: &'static str,
+    name: Option<&'static str>,
     is_right: bool,
     fit: Fit,
     /// Whether a terminal shows it only if its cells differ.
     unless_same: bool,
+    style: Style,
+    /// How a cell is made of a row, if not of the field.
+    made: Option<fn(&Value) -> String>,
 }
 
 impl Column {
     /// A column of words.
-    pub(crate) const fn left(name: &'static str) -> Self {
-        Self { name, is_right: false, fit: Fit::Whole, unless_same: false }
+    pub(crate) const fn left(field: &'static str) -> Self {
+        let (name, is_right, fit, unless_same) = (None, false, Fit::Whole, false);
+        Self { field, name, is_right, fit, unless_same, style: Style::Plain, made: None }
     }
 
     /// A column of numbers.
-    pub(crate) const fn right(name: &'static str) -> Self {
-        Self { name, is_right: true, fit: Fit::Whole, unless_same: false }
+    pub(crate) const fn right(field: &'static str) -> Self {
+        Self { is_right: true, ..Self::left(field) }
     }
 
     /// A column of ids.
-    pub(crate) const fn id(name: &'static str) -> Self {
-        Self { name, is_right: false, fit: Fit::Id, unless_same: false }
+    pub(crate) const fn id(field: &'static str) -> Self {
+        Self { fit: Fit::Id, ..Self::left(field) }
     }
 
     /// The last column, of text of any length.
-    pub(crate) const fn text(name: &'static str) -> Self {
-        Self { name, is_right: false, fit: Fit::Text, unless_same: false }
+    pub(crate) const fn text(field: &'static str) -> Self {
+        Self { fit: Fit::Text, ..Self::left(field) }
     }
 
     /// Left out on a terminal if all cells say the same.
@@ -85,6 +93,36 @@ impl Column {
     /// May be left out on a narrow terminal; the lowest number goes first.
     pub(crate) const fn optional(self, rank: u8) -> Self {
         Self { fit: Fit::Optional(rank), ..self }
+    }
+
+    /// Has another name than its field.
+    pub(crate) const fn named(self, name: &'static str) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// Looks like this on a terminal.
+    pub(crate) const fn styled(self, style: Style) -> Self {
+        Self { style, ..self }
+    }
+
+    /// Made of the whole row.
+    pub(crate) const fn made(self, made: fn(&Value) -> String) -> Self {
+        Self { made: Some(made), ..self }
+    }
+
+    /// `ENDED` of the field `ended_at`.
+    fn heading(&self) -> String {
+        let name = self.field.strip_suffix("_at").unwrap_or(self.field);
+        self.name.map_or_else(|| name.to_uppercase().replace('_', " "), str::to_owned)
+    }
+
+    fn cell<W: io::Write>(&self, row: &Value, out: &Output<W>) -> Cell {
+        let text = match self.made {
+            Some(made) => made(row),
+            None => shown(out, self.field, &row[self.field]),
+        };
+        let style = if text == "-" { Style::Plain } else { self.style };
+        Cell { text, style }
     }
 }
 
@@ -108,6 +146,26 @@ impl Cell {
     }
 }
 
+/// Writes rows as objects, or for people as a table of some of their fields, if there are any rows.
+pub(crate) fn list<W: io::Write>(
+    out: &mut Output<W>,
+    columns: &[Column],
+    rows: &[impl Serialize],
+) -> io::Result<()> {
+    if out.is_json() {
+        return rows.iter().try_for_each(|row| out.object(row));
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let cells = |row| {
+        let row = serde_json::to_value(row).unwrap_or_default();
+        columns.iter().map(|column| column.cell(&row, out)).collect::<Vec<_>>()
+    };
+    let cells: Vec<_> = rows.iter().map(cells).collect();
+    write(out, columns, &cells)
+}
+
 /// Writes rows as columns, two spaces apart, under a heading. A row may have more cells than there
 /// are columns.
 pub(crate) fn write<W: io::Write, R: AsRef<[Cell]>>(
@@ -116,16 +174,16 @@ pub(crate) fn write<W: io::Write, R: AsRef<[Cell]>>(
     rows: &[R],
 ) -> io::Result<()> {
     let names: Vec<Cell> =
-        columns.iter().map(|column| Cell::styled(column.name, Style::Strong)).collect();
+        columns.iter().map(|column| Cell::styled(column.heading(), Style::Strong)).collect();
     // The widths are those of the shown text.
     let all = std::iter::once(names.as_slice()).chain(rows.iter().map(AsRef::as_ref));
-    let shown: Vec<Vec<Shown<'_>>> =
+    let texts: Vec<Vec<Shown<'_>>> =
         all.map(|row| row.iter().zip(columns).map(|(cell, _)| Shown::of(cell)).collect()).collect();
-    let natural = |at: usize| shown.iter().map(|row| row[at].width).max().unwrap_or(0);
+    let natural = |at: usize| texts.iter().map(|row| row[at].width).max().unwrap_or(0);
     let says_the_same = |at: usize| {
-        let mut texts = shown.iter().skip(1).map(|row| &row[at].text);
-        let first = texts.next();
-        shown.len() > 2 && texts.all(|text| Some(text) == first)
+        let mut cells = texts.iter().skip(1).map(|row| &row[at].text);
+        let first = cells.next();
+        texts.len() > 2 && cells.all(|text| Some(text) == first)
     };
     let is_left_out = |at: usize| columns[at].unless_same && says_the_same(at);
     let widths = match out.screen() {
@@ -136,19 +194,23 @@ pub(crate) fn write<W: io::Write, R: AsRef<[Cell]>>(
         None => (0..columns.len()).map(|at| Some(natural(at))).collect(),
     };
     if out.screen().is_some() {
-        let same = (0..columns.len()).filter(|at| is_left_out(*at) && shown[1][*at].text != "-");
+        let same = (0..columns.len()).filter(|at| is_left_out(*at) && texts[1][*at].text != "-");
         let same: Vec<_> =
-            same.map(|at| format!("{} {}", columns[at].name, shown[1][at].text)).collect();
+            same.map(|at| format!("{} {}", texts[0][at].text, texts[1][at].text)).collect();
         if !same.is_empty() {
             out.styled(Style::Dim, same.join(", "))?;
             out.line("")?;
         }
     }
     let last = widths.iter().rposition(Option::is_some);
-    for row in &shown {
+    for row in &texts {
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let Some(width) = *width else { continue };
-            let (text, wide) = cell.within(width, columns[at].fit == Fit::Id);
+            let (mut text, mut wide) = (Cow::Borrowed(&*cell.text), cell.width);
+            if wide > width {
+                text = shortened(&cell.text, width, columns[at].fit == Fit::Id);
+                wide = width_of(&text);
+            }
             let pad = width.saturating_sub(wide);
             let is_right = columns[at].is_right;
             if is_right {
@@ -186,26 +248,10 @@ impl<'c> Shown<'c> {
         let width = width_of(&text);
         Self { text, width, style: cell.style }
     }
-
-    /// The text in at most `width` columns, and how many it takes.
-    fn within(&self, width: usize, in_the_middle: bool) -> (Cow<'_, str>, usize) {
-        if self.width <= width {
-            return (Cow::Borrowed(&self.text), self.width);
-        }
-        let short = shortened(&self.text, width, in_the_middle);
-        let width = width_of(&short);
-        (Cow::Owned(short), width)
-    }
 }
 
-fn spaces<W: io::Write>(out: &mut Output<W>, mut count: usize) -> io::Result<()> {
-    const SPACES: &[u8] = &[b' '; 64];
-    while count > 0 {
-        let some = count.min(SPACES.len());
-        out.raw(&SPACES[..some])?;
-        count -= some;
-    }
-    Ok(())
+fn spaces<W: io::Write>(out: &mut Output<W>, count: usize) -> io::Result<()> {
+    write!(out.unescaped(), "{:count$}", "")
 }
 
 /// The width of each column so that a row takes `width` columns, if that is possible; `None` for a
@@ -260,7 +306,7 @@ fn sum(widths: &[Option<usize>]) -> usize {
 }
 
 /// How many columns a terminal gives a text.
-pub(crate) fn width_of(text: &str) -> usize {
+fn width_of(text: &str) -> usize {
     if is_plain_ascii(text.as_bytes()) { text.len() } else { text.chars().map(width_of_one).sum() }
 }
 
@@ -276,9 +322,9 @@ fn width_of_one(character: char) -> usize {
 }
 
 /// The text in at most `width` columns: elided in the middle, or cut at the end.
-pub(crate) fn shortened(text: &str, width: usize, in_the_middle: bool) -> String {
+fn shortened(text: &str, width: usize, in_the_middle: bool) -> Cow<'_, str> {
     if width_of(text) <= width {
-        return text.to_owned();
+        return Cow::Borrowed(text);
     }
     let room = width.saturating_sub(1);
     let behind = if in_the_middle { room / 2 } else { 0 };
@@ -290,7 +336,7 @@ pub(crate) fn shortened(text: &str, width: usize, in_the_middle: bool) -> String
         end.pop();
     }
     short.extend(end.into_iter().rev());
-    short
+    Cow::Owned(short)
 }
 
 /// The first characters that take at most `width` columns.

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use runlog::{
     AgentId, Follow, Follower, LogCursor, LogEvent, LogEventKind, Reader, Record, RunId, RunRef,
-    RunStatus, RunSummary, Seq, Timestamp,
+    RunSummary, Seq,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
+use crate::fields::{Fields, fields};
 use crate::find::{self, RunArgs};
 use crate::json::RecordRow;
 use crate::line::{self, CUT};
@@ -59,32 +61,14 @@ pub(crate) struct TailArgs {
     full: bool,
 }
 
-/// Something that happened.
+/// A record, as an object.
 #[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Row<'a> {
-    Record {
-        agent: &'a AgentId,
-        run: &'a RunId,
-        #[serde(flatten)]
-        record: Box<RecordRow<'a>>,
-    },
-    Started {
-        agent: &'a AgentId,
-        run: &'a RunId,
-    },
-    Ended {
-        agent: &'a AgentId,
-        run: &'a RunId,
-        timestamp: Timestamp,
-        status: RunStatus,
-    },
-    Deleted {
-        agent: &'a AgentId,
-        run: &'a RunId,
-        timestamp: Timestamp,
-        rule: &'a str,
-    },
+struct Row<'a> {
+    event: &'static str,
+    agent: &'a AgentId,
+    run: &'a RunId,
+    #[serde(flatten)]
+    record: RecordRow<'a>,
 }
 
 /// Prints records, and what happens to runs.
@@ -261,11 +245,8 @@ impl Printer<'_> {
             return self.out.raw(b"\n");
         }
         if self.out.is_json() {
-            return self.out.object(&Row::Record {
-                agent,
-                run,
-                record: Box::new(RecordRow::new(record, None)),
-            });
+            let record = RecordRow::new(record, None);
+            return self.out.object(&Row { event: "record", agent, run, record });
         }
         if self.args.run.is_none() {
             self.out.text(format!("{agent}/{run}  "))?;
@@ -279,21 +260,24 @@ impl Printer<'_> {
         if let LogEventKind::Record(record) = kind {
             return self.record(agent, run, record);
         }
-        let (row, said) = match kind {
-            LogEventKind::Started(_) => (Row::Started { agent, run }, "was started".to_owned()),
+        let (object, said) = match kind {
+            LogEventKind::Started(_) => (fields! {"event": "started"}, "was started".to_owned()),
             LogEventKind::Ended(outcome) => {
-                let (timestamp, status) = (outcome.at(), outcome.status());
-                (Row::Ended { agent, run, timestamp, status }, format!("has ended: {status}"))
+                let (at, status) = (outcome.at(), outcome.status());
+                let object = fields! {"event": "ended", "timestamp": at, "status": status};
+                (object, format!("has ended: {status}"))
             }
             LogEventKind::Deleted { at, rule } => {
-                let (timestamp, rule) = (*at, rule.as_str());
-                (Row::Deleted { agent, run, timestamp, rule }, format!("was deleted: {rule}"))
+                let object = fields! {"event": "deleted", "timestamp": at, "rule": rule.as_str()};
+                (object, format!("was deleted: {rule}"))
             }
             // Of a later version.
             _ => return Ok(()),
         };
         if self.out.is_json() {
-            return self.out.object(&row);
+            let Fields(mut object) = object;
+            object.extend([("agent", json!(agent)), ("run", json!(run))]);
+            return self.out.object(&Fields(object));
         }
         self.out.flush()?;
         note(&format!("run {run} of agent {agent} {said}"));

@@ -5,79 +5,46 @@
 
 use std::path::Path;
 
-use runlog::Corruption;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::escape::shown;
-use crate::examination::Damages;
+use crate::examination::{Damages, tell_problems};
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
-
-/// One problem, or at the end the sum.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
-    Problem {
-        message: String,
-        #[serde(flatten)]
-        problem: &'a Corruption,
-    },
-    Summary {
-        problems: usize,
-        segments: u64,
-        frames: u64,
-        records: u64,
-        runs: u64,
-        bytes: u64,
-        /// Only the process that has the store open for writing compares the index.
-        index_checked: bool,
-    },
-}
 
 pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     let Damages { problems, verified } = Damages::of(&log, false)?;
     let (report, runs) = (verified.unwrap_or_default(), log.stats()?.runs);
-    for problem in &problems {
-        print(problem, out)?;
-    }
-    if out.is_json() {
-        out.object(&Event::Summary {
-            problems: problems.len(),
-            segments: report.segments,
-            frames: report.frames,
-            records: report.records,
-            runs,
-            bytes: report.bytes,
-            index_checked: report.index_checked,
-        })?;
-    } else {
-        out.line(format!(
-            "checked {}: {} with {} of {}, {}",
-            shown(path),
-            count(report.segments, "segment"),
-            count(report.records, "record"),
-            count(runs, "run"),
-            size(report.bytes),
-        ))?;
-        if !report.index_checked {
-            out.line("the index was not compared: only a process that writes the store reads it")?;
-        }
-        out.line(match problems.len() {
-            0 => "no problems".to_owned(),
-            n => count(n as u64, "problem"),
-        })?;
+    tell_problems("problem", &problems, out)?;
+    let object = json!({
+        "event": "summary",
+        "problems": problems.len(),
+        "segments": report.segments,
+        "frames": report.frames,
+        "records": report.records,
+        "runs": runs,
+        "bytes": report.bytes,
+        // Only the process that has the store open for writing compares the index.
+        "index_checked": report.index_checked,
+    });
+    let said = match problems.len() {
+        0 => "no problems".to_owned(),
+        n => count(n as u64, "problem"),
+    };
+    let text = format!(
+        "checked {}: {} with {} of {}, {}; the index was not compared",
+        shown(path),
+        count(report.segments, "segment"),
+        count(report.records, "record"),
+        count(runs, "run"),
+        size(report.bytes),
+    );
+    out.tell(&object, text)?;
+    if !out.is_json() {
+        out.line(said)?;
     }
     out.flush()?;
     Ok(if problems.is_empty() { Exit::Fine } else { Exit::Damage })
-}
-
-fn print(problem: &Corruption, out: &mut Output) -> Result<(), Failure> {
-    if out.is_json() {
-        out.object(&Event::Problem { message: problem.to_string(), problem })?;
-    } else {
-        out.line(problem.to_string())?;
-    }
-    Ok(())
 }

@@ -28,29 +28,21 @@ pub(super) fn of(path: &Path) -> io::Result<Found> {
     })
 }
 
-/// What it can do, as tried with a file in the folder that never gets a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Abilities {
-    /// Space can be set aside without writing it.
-    pub(super) allocates: bool,
-    /// Space within a file can be given back.
-    pub(super) punches: bool,
-}
+/// Why it is not known what a file system can do: what this means, if it is not a failure.
+pub(super) type Untried = Option<&'static str>;
 
-/// Why the abilities are not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Untried {
-    /// Files without a name are not supported.
-    NoUnnamed,
-    /// This user may not make files there.
-    NotAllowed,
-    /// The system failed.
-    Failed,
-}
-
-/// Tries what the file system of a folder can do.
+const NO_UNNAMED: Untried = Some(
+    "files without a name are not supported: a process that dies while it makes a store leaves a \
+     file that ends in .new",
+);
 #[cfg(target_os = "linux")]
-pub(super) fn abilities(folder: &Path) -> Result<Abilities, Untried> {
+const NOT_ALLOWED: Untried =
+    Some("this user may not make files beside the store; reading needs none");
+
+/// Tries, with a file in the folder that never gets a name, whether space can be set aside without
+/// writing it, and space within a file be given back.
+#[cfg(target_os = "linux")]
+pub(super) fn has_holes(folder: &Path) -> Result<bool, Untried> {
     use std::fs::OpenOptions;
     use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
@@ -63,20 +55,18 @@ pub(super) fn abilities(folder: &Path) -> Result<Abilities, Untried> {
         OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(folder);
     let file =
         opened.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
-                Untried::NoUnnamed
-            }
-            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Untried::NotAllowed,
-            _ => Untried::Failed,
+            Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => NO_UNNAMED,
+            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => NOT_ALLOWED,
+            _ => None,
         })?;
     let allocates = fallocate(&file, FallocateFlags::empty(), 0, LEN).is_ok();
-    file.write_all_at(&[1; 4096], 0).map_err(|_| Untried::Failed)?;
+    file.write_all_at(&[1; 4096], 0).map_err(|_| None)?;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let punches = fallocate(&file, flags, 0, 4096).is_ok();
-    Ok(Abilities { allocates, punches })
+    Ok(allocates && punches)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn abilities(_: &Path) -> Result<Abilities, Untried> {
-    Err(Untried::NoUnnamed)
+pub(super) fn has_holes(_: &Path) -> Result<bool, Untried> {
+    Err(NO_UNNAMED)
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::doctor::file_system::{self, Abilities, Found, Untried};
-use crate::doctor::report::{Area, Report, Severity};
+use crate::doctor::file_system::{self, Found};
+use crate::doctor::report::Report;
 use crate::output::{count, size};
 
 /// So many free files are few.
@@ -21,114 +21,83 @@ pub(super) fn examine(path: &Path, report: &mut Report) {
         _ => Path::new("."),
     };
     // The store may be mounted by itself, or not be there yet.
-    let place = if path.exists() { path } else { folder };
-    match file_system::of(place) {
-        Ok(found) => {
-            kind(&found, report);
-            files(&found, report);
-        }
+    match file_system::of(if path.exists() { path } else { folder }) {
+        Ok(found) => kind(&found, report),
         Err(error) => {
-            let message = format!("the system does not tell what it is: {error}");
-            report.add((Area::Machine, "file_system"), Severity::Error, message);
+            report.error("file_system", format!("the system does not tell what it is: {error}"));
         }
     }
     abilities(folder, report);
     limits(path, report);
-    locks(report);
+    if fs::exists("/proc/locks").is_ok_and(|is_there| is_there) {
+        report.ok("locks", "the system tells which process writes a store");
+    } else {
+        report.note("locks", "the system does not tell readers which process writes a store");
+    }
 }
 
 fn kind(found: &Found, report: &mut Report) {
-    let check = (Area::Machine, "file_system");
     let name = found.kind.name().unwrap_or("of a kind that is not known here");
     if found.kind.network().is_some() {
         let message = format!("{name}, a network file system, where a writer lock may not hold");
         let advice = "move the store to a local disk; it is not opened for writing here";
-        report.add(check, Severity::Error, message).advise(advice);
+        report.error("file_system", message).advise(advice);
     } else if found.is_read_only {
         let message = format!("{name}, read-only: the store can be read, and not be written");
-        report.add(check, Severity::Warning, message);
+        report.warning("file_system", message);
     } else {
-        report.add(check, Severity::Ok, name);
+        report.ok("file_system", name);
     }
-    let check = (Area::Machine, "tail_writer");
     if found.kind.keeps_space() && usize::BITS >= u64::BITS {
-        report.add(check, Severity::Ok, "appends are stored through a map of the file");
+        report.ok("tail_writer", "appends are stored through a map of the file");
     } else {
         let why = "the store uses maps only on ext4 and tmpfs, which keep allocated space";
-        let message = format!("each append is a system call: {why}");
-        report.add(check, Severity::Note, message);
+        report.note("tail_writer", format!("each append is a system call: {why}"));
     }
-}
-
-fn files(found: &Found, report: &mut Report) {
-    let check = (Area::Machine, "free_files");
     match found.free_files {
         None => {}
         Some(free) if free < FEW_FILES => {
             let message = format!("the file system takes {} more", count(free, "file"));
             let advice = "a backup and a new store need one file each; remove some";
-            report.add(check, Severity::Warning, message).advise(advice);
+            report.warning("free_files", message).advise(advice);
         }
-        Some(free) => {
-            report.add(check, Severity::Ok, format!("{} can be made", count(free, "file")));
-        }
+        Some(free) => report.ok("free_files", format!("{} can be made", count(free, "file"))),
     }
 }
 
 fn abilities(folder: &Path, report: &mut Report) {
-    let (unnamed, holes) = ((Area::Machine, "new_files"), (Area::Machine, "holes"));
-    match file_system::abilities(folder) {
-        Ok(Abilities { allocates, punches }) => {
-            report.add(unnamed, Severity::Ok, "a new store has no name until it is complete");
-            if allocates && punches {
-                let message = "freed space within the file goes back to the file system";
-                report.add(holes, Severity::Ok, message);
+    match file_system::has_holes(folder) {
+        Ok(has_holes) => {
+            report.ok("new_files", "a new store has no name until it is complete");
+            if has_holes {
+                report.ok("holes", "freed space within the file goes back to the file system");
             } else {
                 let message = "freed space goes back only at the end of the file; within it, it is \
                                used again for new records";
-                report.add(holes, Severity::Note, message);
+                report.note("holes", message);
             }
         }
-        Err(Untried::NoUnnamed) => {
-            let message = "files without a name are not supported: a process that dies while it \
-                           makes a store leaves a file that ends in .new";
-            report.add(unnamed, Severity::Note, message);
+        Err(Some(meaning)) => {
+            report.note("new_files", meaning);
         }
-        Err(Untried::NotAllowed) => {
-            let message = "this user may not make files beside the store; reading needs none";
-            report.add(unnamed, Severity::Note, message);
-        }
-        Err(Untried::Failed) => {
-            let message = "no file can be made beside the store";
+        Err(None) => {
             let advice = "look whether the file system is full";
-            report.add(unnamed, Severity::Warning, message).advise(advice);
+            report.warning("new_files", "no file can be made beside the store").advise(advice);
         }
     }
 }
 
 /// The limit of this process; a daemon may have another one.
 fn limits(path: &Path, report: &mut Report) {
-    let check = (Area::Machine, "file_limit");
     let Some(limit) = getrlimit(Resource::Fsize).current else {
-        report.add(check, Severity::Ok, "processes started here may write files of any length");
-        return;
+        return report.ok("file_limit", "processes started here may write files of any length");
     };
     let len = fs::metadata(path).map_or(0, |found| found.len());
     let message = format!("processes started here may write files of {} at most", size(limit));
     if limit.saturating_sub(len) < LITTLE_ROOM {
         let advice = "raise the limit: ulimit -f unlimited";
-        report.add(check, Severity::Warning, message).advise(advice);
+        report.warning("file_limit", message).advise(advice);
     } else {
-        report.add(check, Severity::Note, message);
-    }
-}
-
-fn locks(report: &mut Report) {
-    let check = (Area::Machine, "locks");
-    if fs::read_to_string("/proc/locks").is_ok() {
-        report.add(check, Severity::Ok, "the system tells which process writes a store");
-    } else {
-        let message = "the system does not tell readers which process writes a store";
-        report.add(check, Severity::Note, message);
+        report.note("file_limit", message);
     }
 }

@@ -1,18 +1,19 @@
 //! The findings, and how they are printed.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use runlog::Timestamp;
 use serde::Serialize;
-use textwrap::{Options, WordSeparator, WordSplitter, wrap};
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
+use crate::fields::word;
 use crate::output::{Output, count};
 use crate::screen::{Screen, Style};
+use crate::wrap::wrapped;
 
 /// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Severity {
     /// It was looked at, and is as it should be.
@@ -25,38 +26,23 @@ pub(super) enum Severity {
     Error,
 }
 
-impl Severity {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-
-    fn style(self) -> Style {
-        match self {
-            Self::Ok => Style::Good,
-            Self::Note => Style::Plain,
-            Self::Warning => Style::Lively,
-            Self::Error => Style::Bad,
-        }
-    }
-}
-
-/// What was looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Area {
-    Store,
-    Machine,
-}
+/// The checks of the machine; all others are of the store.
+const MACHINE: [&str; 8] = [
+    "clock",
+    "file_limit",
+    "file_system",
+    "free_files",
+    "holes",
+    "locks",
+    "new_files",
+    "tail_writer",
+];
 
 /// One finding.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
-    area: Area,
+    event: &'static str,
+    area: &'static str,
     /// The name of the check, which is the same in every release.
     check: &'static str,
     severity: Severity,
@@ -75,7 +61,7 @@ impl Finding {
         self
     }
 
-    /// With a command: its arguments behind `runlog`.
+    /// With a command.
     pub(super) fn command(&mut self, command: impl Into<String>) -> &mut Self {
         self.command = Some(command.into());
         self
@@ -88,20 +74,12 @@ impl Finding {
     }
 }
 
-/// A finding, or at the end the sum.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
-    Finding(&'a Finding),
-    Summary { ok: usize, notes: usize, warnings: usize, errors: usize, damaged: bool },
-}
-
 /// All findings.
 #[derive(Debug)]
 pub(super) struct Report {
     findings: Vec<Finding>,
     /// The store, as an argument of a shell.
-    store: String,
+    pub(super) store: String,
     screen: Option<Screen>,
 }
 
@@ -116,24 +94,37 @@ impl Report {
         self.screen.as_ref().map_or_else(|| format!("{at:.0}"), |screen| screen.time(at))
     }
 
-    pub(super) fn store(&self) -> &str {
-        &self.store
-    }
-
     /// A command of `runlog` for this store.
     pub(super) fn runlog(&self, arguments: &str) -> String {
         format!("runlog --store {} {arguments}", self.store)
     }
 
+    pub(super) fn ok(&mut self, check: &'static str, message: impl Into<String>) {
+        self.add(check, Severity::Ok, message);
+    }
+
+    pub(super) fn note(&mut self, check: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(check, Severity::Note, text)
+    }
+
+    pub(super) fn warning(&mut self, check: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(check, Severity::Warning, text)
+    }
+
+    pub(super) fn error(&mut self, check: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(check, Severity::Error, text)
+    }
+
     pub(super) fn add(
         &mut self,
-        (area, check): (Area, &'static str),
+        check: &'static str,
         severity: Severity,
         message: impl Into<String>,
     ) -> &mut Finding {
         let index = self.findings.len();
         self.findings.push(Finding {
-            area,
+            event: "finding",
+            area: if MACHINE.contains(&check) { "machine" } else { "store" },
             check,
             severity,
             damage: false,
@@ -145,32 +136,31 @@ impl Report {
     }
 
     pub(super) fn print(&self, out: &mut Output) -> Result<Exit, Failure> {
-        let of = |severity| self.findings.iter().filter(move |one| one.severity == severity);
-        let [ok, notes, warnings, errors] =
-            [Severity::Ok, Severity::Note, Severity::Warning, Severity::Error]
-                .map(|severity| of(severity).count());
+        let of = |severity| self.findings.iter().filter(|one| one.severity == severity).count();
+        let [ok, notes] = [Severity::Ok, Severity::Note].map(of);
+        let [warnings, errors] = [Severity::Warning, Severity::Error].map(of);
         let damaged = self.findings.iter().any(|finding| finding.damage);
         if out.is_json() {
-            for finding in &self.findings {
-                out.object(&Event::Finding(finding))?;
-            }
-            out.object(&Event::Summary { ok, notes, warnings, errors, damaged })?;
+            self.findings.iter().try_for_each(|finding| out.object(finding))?;
+            out.object(&json!({
+                "event": "summary",
+                "ok": ok,
+                "notes": notes,
+                "warnings": warnings,
+                "errors": errors,
+                "damaged": damaged,
+            }))?;
         } else {
-            for (area, name) in [(Area::Store, "store"), (Area::Machine, "machine")] {
-                out.styled(Style::Strong, name)?;
+            for area in ["store", "machine"] {
+                out.styled(Style::Strong, area)?;
                 out.line("")?;
-                for finding in self.findings.iter().filter(|finding| finding.area == area) {
-                    line(finding, out)?;
-                }
+                let findings = self.findings.iter().filter(|finding| finding.area == area);
+                findings.into_iter().try_for_each(|finding| line(finding, out))?;
             }
             let counted = [(errors, "error"), (warnings, "warning"), (notes, "note")];
-            let said: Vec<String> = counted
-                .iter()
-                .filter(|(found, _)| *found > 0)
-                .map(|(found, noun)| count(*found as u64, noun))
-                .collect();
-            let said = if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") };
-            out.line(said)?;
+            let some = counted.iter().filter(|(found, _)| *found > 0);
+            let said: Vec<_> = some.map(|(found, noun)| count(*found as u64, noun)).collect();
+            out.line(if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") })?;
         }
         out.flush()?;
         Ok(match (damaged, errors + warnings) {
@@ -181,44 +171,32 @@ impl Report {
     }
 }
 
-/// With less room than this, lines are as long as they are.
-const LEAST_ROOM: usize = 30;
-
 /// Where the text of a finding begins.
 const TEXT_AT: usize = 25;
 
 fn line(finding: &Finding, out: &mut Output) -> Result<(), Failure> {
-    let severity = finding.severity.as_str();
+    let severity = word(&finding.severity);
+    let style = match finding.severity {
+        Severity::Ok => Style::Good,
+        Severity::Note => Style::Plain,
+        Severity::Warning => Style::Lively,
+        Severity::Error => Style::Bad,
+    };
     out.text("  ")?;
-    out.styled(finding.severity.style(), severity)?;
-    out.text(" ".repeat(9 - severity.len()))?;
-    let room = out.screen().map(|screen| screen.width().saturating_sub(TEXT_AT));
+    out.styled(style, &severity)?;
+    out.text(format!("{:1$}{2:<14}", "", 9 - severity.len(), finding.check))?;
     let margin = " ".repeat(TEXT_AT);
-    for (at, text) in wrapped(&finding.message, room).iter().enumerate() {
-        if at == 0 {
-            out.line(format!("{:<14}{text}", finding.check))?;
-        } else {
-            out.line(format!("{margin}{text}"))?;
-        }
-    }
-    for text in finding.advice.iter().flat_map(|advice| wrapped(advice, room)) {
-        out.line(format!("{margin}{text}"))?;
+    let width = out.screen().map(|screen| screen.width().saturating_sub(TEXT_AT));
+    let texts = [Some(&finding.message), finding.advice.as_ref()];
+    let lines = texts.into_iter().flatten().flat_map(|text| wrapped(text, width));
+    for (at, text) in lines.enumerate() {
+        out.line(if at == 0 { text } else { format!("{margin}{text}") })?;
     }
     if let Some(command) = &finding.command {
         // In one line, so that it can be copied.
         out.line(format!("{margin}$ {command}"))?;
     }
     Ok(())
-}
-
-/// The lines of a text that has so much room; one line without a limit, or if there is little.
-fn wrapped(text: &str, room: Option<usize>) -> Vec<String> {
-    let Some(room) = room.filter(|room| *room >= LEAST_ROOM) else { return vec![text.to_owned()] };
-    let options = Options::new(room)
-        .word_separator(WordSeparator::AsciiSpace)
-        .word_splitter(WordSplitter::NoHyphenation)
-        .break_words(false);
-    wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
 /// A text as one argument of a shell.
@@ -233,16 +211,6 @@ pub(super) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_end_between_words() {
-        let text = "one two three four five six seven eight";
-        assert_eq!(wrapped(text, None), [text]);
-        assert_eq!(wrapped(text, Some(10)), [text], "there is no room");
-        assert_eq!(wrapped(text, Some(30)), ["one two three four five six", "seven eight"]);
-        let long = "x".repeat(99);
-        assert_eq!(wrapped(&format!("a {long} b"), Some(30)), ["a", &long, "b"]);
-    }
 
     #[test]
     fn an_argument_of_a_command_stays_one_argument() {

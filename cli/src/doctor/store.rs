@@ -10,10 +10,10 @@ use runlog::{Error, Reader, RunQuery, RunRef, RunStatus, RunSummary, Stats, Time
 use rustix::fs::Access;
 
 use crate::amount::age;
-use crate::doctor::report::{Area, Report, Severity, quoted};
+use crate::doctor::report::{Report, Severity, quoted};
 use crate::doctor::{file_system, since};
 use crate::du::Parts;
-use crate::examination::{Amounts, Damages};
+use crate::examination::Damages;
 use crate::failure::{Failure, with_sources};
 use crate::formats::origin::Origin;
 use crate::inspect::{Front, Raw};
@@ -38,25 +38,25 @@ const MANY_DEAD: u64 = 64 << 20;
 
 /// Says why the store does not open, and what to do.
 pub(super) fn does_not_open(error: &Error, report: &mut Report) {
-    let store = report.store().to_owned();
-    let message = with_sources(error);
-    let finding = report.add((Area::Store, "open"), Severity::Error, message);
+    let salvage = salvage(report);
+    let finding = report.error("open", with_sources(error));
     if error.is_corruption() {
-        finding
-            .damaged()
-            .advise("read all that can still be read into a new store; this one is only read")
-            .command(format!("runlog salvage {store} salvaged.runlog"));
+        let advice = "read all that can still be read into a new store; this one is only read";
+        finding.damaged().advise(advice).command(salvage);
     } else if error.is_not_found() {
         finding.advise("check the path; `import` and `put` make a store with --create");
     } else if error.is_not_a_store() {
-        finding
-            .advise("check the path; if this was a store, read what is left of it")
-            .command(format!("runlog salvage {store} salvaged.runlog"));
+        let advice = "check the path; if this was a store, read what is left of it";
+        finding.advise(advice).command(salvage);
     } else if error.is_permission_denied() {
         finding.advise("ask its owner for the right to read it");
     } else if error.is_unsupported() {
         finding.advise("update runlog");
     }
+}
+
+fn salvage(report: &Report) -> String {
+    format!("runlog salvage {} salvaged.runlog", report.store)
 }
 
 /// A store that opens.
@@ -68,92 +68,85 @@ pub(super) struct Patient<'a> {
 
 impl Patient<'_> {
     pub(super) fn examine(&self, quick: bool, report: &mut Report) -> Result<(), Failure> {
-        let has_writer = self.writer(report)?;
+        let owner = self.log.writer()?;
+        let has_writer = owner.is_some();
+        let written = owner.map(|owner| (owner.to_string(), report.time(owner.since)));
+        let message = written.map_or_else(
+            || "no process has the store open for writing".to_owned(),
+            |(owner, since)| format!("{owner} has it open for writing since {since}"),
+        );
+        report.ok("writer", message);
         self.recovery(has_writer, report);
         self.damage(quick, report)?;
-        let Amounts { stats, parts, .. } = Amounts::of(self.log, self.path)?;
-        self.space(&stats, &parts, report)?;
-        self.index(&stats, report)?;
+        let stats = self.log.stats()?;
+        self.space(&stats, report)?;
+        let front = Front::read(&Raw::open(self.path)?)?;
+        let was_opening = front.newest().is_some_and(|block| block.flags & FLAG_INDEX_OPENING != 0);
+        if was_opening && !has_writer {
+            let message = "the last writer died while it opened the index; the next rebuilds it";
+            report.note("index", message);
+        } else if stats.index_extents == 0 {
+            report.ok("index", "none, which is right for a small store");
+        } else {
+            report.ok("index", count(stats.index_extents, "extent"));
+        }
         let newest = self.runs(has_writer, report)?;
         self.holds(report)?;
-        self.times(newest, report)?;
-        self.durable(&stats, has_writer, report);
+        self.times(newest, &front, report);
+        durable(&stats, has_writer, report);
         self.rights(report)
-    }
-
-    fn writer(&self, report: &mut Report) -> Result<bool, Failure> {
-        let owner = self.log.writer()?;
-        let message = match &owner {
-            None => "no process has the store open for writing".to_owned(),
-            Some(owner) => {
-                let since = report.time(owner.since);
-                format!("{owner} has it open for writing since {since}")
-            }
-        };
-        report.add((Area::Store, "writer"), Severity::Ok, message);
-        Ok(owner.is_some())
     }
 
     /// What opening it for writing would find.
     fn recovery(&self, has_writer: bool, report: &mut Report) {
         let found = self.log.recovery_report();
-        let check = (Area::Store, "open");
         if has_writer {
-            report.add(check, Severity::Ok, "the store opens");
+            report.ok("open", "the store opens");
         } else if found.clean {
-            report.add(check, Severity::Ok, "the store opens, and was closed properly");
+            report.ok("open", "the store opens, and was closed properly");
         } else {
             let message = "the store was not closed: its writer died, or its machine went down";
             let advice = "nothing to do: the next process that opens it for writing recovers it";
-            report.add(check, Severity::Note, message).advise(advice);
+            report.note("open", message).advise(advice);
         }
         if let Some(torn) = found.torn.filter(|_| !has_writer) {
             let message =
                 format!("a crash tore the log at {torn}: the bytes after it do not count");
-            report.add((Area::Store, "torn"), Severity::Note, message);
+            report.note("torn", message);
         }
     }
 
     fn damage(&self, quick: bool, report: &mut Report) -> Result<(), Failure> {
         let Damages { problems, .. } = Damages::of(self.log, quick)?;
-        let check = (Area::Store, "damage");
-        let (verify, store) = (report.runlog("verify"), report.store().to_owned());
+        let (verify, salvage) = (report.runlog("verify"), salvage(report));
         for problem in problems.iter().take(NAMED) {
-            report
-                .add(check, Severity::Error, problem.to_string())
-                .damaged()
-                .advise("copy the file; the other records can be read; for a store without it:")
-                .command(format!("runlog salvage {store} salvaged.runlog"));
+            let advice = "copy the file; the other records can be read; for a store without it:";
+            let finding = report.error("damage", problem.to_string());
+            finding.damaged().advise(advice).command(&*salvage);
         }
         if problems.len() > NAMED {
             let more = count((problems.len() - NAMED) as u64, "more place");
-            report
-                .add(check, Severity::Error, format!("{more} with damage"))
-                .damaged()
-                .advise("verify lists all")
-                .command(verify);
+            let finding = report.error("damage", format!("{more} with damage"));
+            finding.damaged().advise("verify lists all").command(verify);
         } else if problems.is_empty() && quick {
             let message = "none where it was looked for; not every byte was read";
-            report.add(check, Severity::Ok, message).command(verify);
+            report.add("damage", Severity::Ok, message).command(verify);
         } else if problems.is_empty() {
-            report.add(check, Severity::Ok, "none: every byte was read");
+            report.ok("damage", "none: every byte was read");
         }
         Ok(())
     }
 
-    fn space(&self, stats: &Stats, parts: &Parts, report: &mut Report) -> Result<(), Failure> {
-        let check = (Area::Store, "space");
+    fn space(&self, stats: &Stats, report: &mut Report) -> Result<(), Failure> {
         let found =
             file_system::of(self.path).map_err(|source| Failure::file(self.path, source))?;
-        let gc = report.runlog("gc --keep 100 --dry-run");
+        let dead = Parts::of(self.path, stats, &self.log.usage()?)?.dead_bytes;
+        let (gc, compact) = (report.runlog("gc --keep 100 --dry-run"), report.runlog("compact"));
         let sizes = (stats.file_len, stats.extent_len, stats.free_extents);
         let severity = of_space(found.free_bytes, sizes);
-        let message = format!(
-            "{} are free on the disk, the store has {}",
-            size(found.free_bytes),
-            size(stats.file_len)
-        );
-        let finding = report.add(check, severity, message);
+        let (free, len) = (size(found.free_bytes), size(stats.file_len));
+        let message = format!("{free} are free on the disk, the store has {len}");
+        let finding = report.add("space", severity, message);
         if severity == Severity::Error {
             let advice =
                 "the next append may find the disk full; free space, also by deleting runs";
@@ -161,32 +154,12 @@ impl Patient<'_> {
         } else if severity == Severity::Warning {
             finding.advise("free space, or keep fewer runs").command(gc);
         }
-        let check = (Area::Store, "dead_bytes");
-        let message = format!("{} of {} are dead", size(parts.dead_bytes), size(stats.file_len));
-        if parts.dead_bytes > MANY_DEAD.max(stats.file_len / 2) {
-            let compact = report.runlog("compact");
-            report
-                .add(check, Severity::Note, message)
-                .advise("a writer frees most of it in the background; at once does:")
-                .command(compact);
+        let message = format!("{} of {len} are dead", size(dead));
+        if dead > MANY_DEAD.max(stats.file_len / 2) {
+            let advice = "a writer frees most of it in the background; at once does:";
+            report.note("dead_bytes", message).advise(advice).command(compact);
         } else {
-            report.add(check, Severity::Ok, message);
-        }
-        Ok(())
-    }
-
-    fn index(&self, stats: &Stats, report: &mut Report) -> Result<(), Failure> {
-        let check = (Area::Store, "index");
-        let front = Front::read(&Raw::open(self.path)?)?;
-        let was_opening = front.newest().is_some_and(|block| block.flags & FLAG_INDEX_OPENING != 0);
-        if was_opening && self.log.writer()?.is_none() {
-            let message =
-                "the last writer died while it opened the index; the next one rebuilds it";
-            report.add(check, Severity::Note, message);
-        } else if stats.index_extents == 0 {
-            report.add(check, Severity::Ok, "none, which is right for a small store");
-        } else {
-            report.add(check, Severity::Ok, count(stats.index_extents, "extent"));
+            report.ok("dead_bytes", message);
         }
         Ok(())
     }
@@ -202,32 +175,24 @@ impl Patient<'_> {
                 if self.is_imported(&run)? { imported += 1 } else { left.push(run) }
             }
         }
-        let check = (Area::Store, "runs");
         let living = left.len() as u64;
-        let adopt = report.runlog("adopt --dry-run");
         if has_writer || living + imported == 0 {
-            let message = format!("{} in progress", count(living + imported, "run"));
-            report.add(check, Severity::Ok, message);
+            report.ok("runs", format!("{} in progress", count(living + imported, "run")));
             return Ok(newest);
         }
         if living > 0 {
             let are = if living == 1 { "is" } else { "are" };
-            let message = format!(
-                "{} {are} in progress, and no process writes the store: {}",
-                count(living, "run"),
-                named(left.iter())
-            );
-            report
-                .add(check, Severity::Warning, message)
-                .advise("end them, unless the program goes on with them when it starts again")
-                .command(adopt);
+            let (runs, names) = (count(living, "run"), named(left.iter()));
+            let message =
+                format!("{runs} {are} in progress, and no process writes the store: {names}");
+            let advice = "end them, unless the program goes on with them when it starts again";
+            let adopt = report.runlog("adopt --dry-run");
+            report.warning("runs", message).advise(advice).command(adopt);
         }
         if imported > 0 {
-            let message = format!(
-                "{} in progress, since the imported file does not say that it ended",
-                count(imported, "run")
-            );
-            report.add(check, Severity::Note, message);
+            let runs = count(imported, "run");
+            let why = "since the imported file does not say that it ended";
+            report.note("runs", format!("{runs} in progress, {why}"));
         }
         Ok(newest)
     }
@@ -242,105 +207,83 @@ impl Patient<'_> {
     }
 
     fn holds(&self, report: &mut Report) -> Result<(), Failure> {
-        let check = (Area::Store, "holds");
         let held = match self.log.held_runs() {
-            Ok(held) => held,
             // It is told as damage.
             Err(error) if error.is_corruption() => return Ok(()),
-            Err(error) => return Err(error.into()),
+            held => held?,
         };
         let is_old = |at| since(at, self.now).is_some_and(|age| age > OLD_HOLD);
         let old: Vec<_> = held.iter().filter(|held| is_old(held.since)).collect();
         let Some(first) = old.first() else {
-            let message = format!("{} held", count(held.len() as u64, "run"));
-            report.add(check, Severity::Ok, message);
+            report.ok("holds", format!("{} held", count(held.len() as u64, "run")));
             return Ok(());
         };
         let name = quoted(&format!("{}/{}", first.agent, first.run));
         let release = report.runlog(&format!("release {name}"));
-        let message = format!(
-            "{} held for more than {}: no limit evicts them",
-            count(old.len() as u64, "run"),
-            age(OLD_HOLD)
-        );
+        let (runs, limit) = (count(old.len() as u64, "run"), age(OLD_HOLD));
+        let message = format!("{runs} held for more than {limit}: no limit evicts them");
         let oldest = report.time(first.since);
         let advice = format!("release what need not be kept; the oldest is of {oldest}");
-        report.add(check, Severity::Note, message).advise(advice).command(release);
+        report.note("holds", message).advise(advice).command(release);
         Ok(())
     }
 
     /// The clock, and the newest record.
-    fn times(&self, newest: Option<Timestamp>, report: &mut Report) -> Result<(), Failure> {
-        let (clock, last) = ((Area::Machine, "clock"), (Area::Store, "last_record"));
-        let raw = Front::read(&Raw::open(self.path)?)?;
-        let created = raw.header.ok().map(|header| header.created);
-        let opened = raw.owner.ok().map(|owner| owner.since);
+    fn times(&self, newest: Option<Timestamp>, front: &Front, report: &mut Report) {
+        let created = front.header.as_ref().ok().map(|header| header.created);
+        let opened = front.owner.as_ref().ok().map(|owner| owner.since);
         let is_ahead = |at: &Timestamp| at.0.saturating_sub(self.now.0) > AHEAD;
-        let advice = "set the clock; limits by age and times of new records go by it";
-        if let Some(at) = [created, opened].into_iter().flatten().find(is_ahead) {
+        let opened = [created, opened].into_iter().flatten().find(is_ahead);
+        let said = opened.map(|at| (at, "the store was opened at"));
+        if let Some((at, what)) = said.or(newest.filter(is_ahead).zip(Some("a record is of"))) {
             let (now, at) = (report.time(self.now), report.time(at));
-            let message = format!("it says {now}, and the store was opened at {at}");
-            report.add(clock, Severity::Warning, message).advise(advice);
-        } else if let Some(at) = newest.filter(is_ahead) {
-            let (now, at) = (report.time(self.now), report.time(at));
-            let message = format!("it says {now}, and a record is of {at}");
-            let advice = format!("{advice}; or a program gives its records a time of its own");
-            report.add(clock, Severity::Warning, message).advise(advice);
+            let advice = "set the clock, by which limits by age and times of new records go; or a \
+                          program gives its records a time of its own";
+            report.warning("clock", format!("it says {now}, and {what} {at}")).advise(advice);
         } else {
-            report.add(clock, Severity::Ok, "nothing in the store is later than it");
+            report.ok("clock", "nothing in the store is later than it");
         }
-        match newest.and_then(|at| Some((at, since(at, self.now)?))) {
-            None => {
-                report.add(last, Severity::Ok, "none of the past");
-            }
-            Some((at, ago)) => {
-                let ago = age(Duration::from_secs(ago.as_secs()));
-                let message = format!("{ago} ago, at {}", report.time(at));
-                report.add(last, Severity::Ok, message);
-            }
-        }
-        Ok(())
-    }
-
-    fn durable(&self, stats: &Stats, has_writer: bool, report: &mut Report) {
-        let check = (Area::Store, "durable");
-        if stats.durable >= stats.end {
-            report.add(check, Severity::Ok, "all of the log survives power loss");
-        } else if has_writer {
-            let message = format!(
-                "the log up to {} was said to survive power loss; its end is {}",
-                stats.durable, stats.end
-            );
-            report.add(check, Severity::Ok, message);
-        } else {
-            let message = format!("what is behind {} may not survive power loss", stats.durable);
-            let advice = "nothing to do: opening the store for writing makes it durable";
-            report.add(check, Severity::Note, message).advise(advice);
-        }
+        let message = match newest.and_then(|at| Some((at, since(at, self.now)?))) {
+            None => "none of the past".to_owned(),
+            Some((at, ago)) => format!("{} ago, at {}", age(ago), report.time(at)),
+        };
+        report.ok("last_record", message);
     }
 
     fn rights(&self, report: &mut Report) -> Result<(), Failure> {
-        let check = (Area::Store, "rights");
         let found = fs::metadata(self.path).map_err(|source| Failure::file(self.path, source))?;
         let mode = found.mode() & 0o777;
-        let store = report.store().to_owned();
+        let store = report.store.clone();
         if mode & 0o022 != 0 {
-            report
-                .add(check, Severity::Warning, format!("mode {mode:03o}: other users may write it"))
-                .advise("a program that writes it without the lock damages it")
-                .command(format!("chmod go-w {store}"));
+            let message = format!("mode {mode:03o}: other users may write it");
+            let advice = "a program that writes it without the lock damages it";
+            let finding = report.warning("rights", message);
+            finding.advise(advice).command(format!("chmod go-w {store}"));
         } else if mode & 0o044 != 0 {
-            report
-                .add(check, Severity::Note, format!("mode {mode:03o}: other users may read it"))
-                .command(format!("chmod go-r {store}"));
+            let message = format!("mode {mode:03o}: other users may read it");
+            report.note("rights", message).command(format!("chmod go-r {store}"));
         } else {
-            report.add(check, Severity::Ok, format!("mode {mode:03o}, only its owner has access"));
+            report.ok("rights", format!("mode {mode:03o}, only its owner has access"));
         }
         if rustix::fs::access(self.path, Access::WRITE_OK).is_err() {
             let message = format!("this user may only read it; it belongs to user {}", found.uid());
-            report.add(check, Severity::Note, message);
+            report.note("rights", message);
         }
         Ok(())
+    }
+}
+
+fn durable(stats: &Stats, has_writer: bool, report: &mut Report) {
+    let Stats { durable, end, .. } = stats;
+    if durable >= end {
+        report.ok("durable", "all of the log survives power loss");
+    } else if has_writer {
+        let known = format!("the log up to {durable} was said to survive power loss");
+        report.ok("durable", format!("{known}; its end is {end}"));
+    } else {
+        let message = format!("what is behind {durable} may not survive power loss");
+        let advice = "nothing to do: opening the store for writing makes it durable";
+        report.note("durable", message).advise(advice);
     }
 }
 

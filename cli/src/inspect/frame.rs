@@ -6,105 +6,100 @@ use runlog::format::frames::frame::{
     FLAG_BATCH, FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PLAIN,
 };
 use runlog::format::{FrameHeader, FrameKind};
-use runlog::{AgentId, ContentType, Damage, LogPosition, Lsn, RunId, RunNo, Timestamp};
+use runlog::{AgentId, Damage, LogPosition, Lsn, RunId, RunNo};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
+use crate::fields::{Fields, fields};
 use crate::inspect::Found;
 use crate::inspect::contents::{Contents, Row};
-use crate::inspect::front::{Extent, Front, LOOKS};
+use crate::inspect::front::{Extent, Front, settled};
 use crate::inspect::raw::Raw;
 use crate::inspect::segment::{Framed, Item, Segment};
 use crate::json::Payload;
 use crate::output::{Output, grouped};
-use crate::pretty::{self, Fold};
+use crate::pretty;
 use crate::screen::Style;
-use crate::table::{Cell, Column};
+use crate::table::{self, Column};
+use crate::wrap::Fold;
 
-/// A frame, as an object.
-#[derive(Serialize)]
-pub(super) struct FrameRow<'a> {
-    segment: u32,
-    offset: u32,
-    kind: &'static str,
-    lsn: Lsn,
-    run_number: Option<RunNo>,
-    seq: Option<u64>,
-    timestamp: Timestamp,
-    flags: Vec<&'static str>,
-    content_type: Option<ContentType>,
-    frame_bytes: usize,
-    payload_bytes: u32,
-    damage: Option<String>,
-    #[serde(flatten)]
-    alone: Option<Alone<'a>>,
+/// The names of runs.
+type Names = HashMap<RunNo, (AgentId, RunId)>;
+
+/// The columns of a list of frames.
+const COLUMNS: [Column; 9] = [
+    Column::right("offset"),
+    Column::right("lsn").named("ORDER"),
+    Column::left("kind").made(kind_of),
+    Column::right("run_number"),
+    Column::right("seq"),
+    Column::right("length").made(length_of),
+    Column::left("flags").optional(1),
+    Column::id("run").made(run_of),
+    Column::text("damage").made(damage_of).styled(Style::Bad),
+];
+
+fn kind_of(row: &Value) -> String {
+    let kind = row["kind"].as_str();
+    let is_blank = row["blank"] == true && row["damaged"] == false;
+    kind.unwrap_or(if is_blank { "zeros" } else { "no frame" }).to_owned()
 }
 
-/// What is said of a frame that is shown by itself.
-#[derive(Serialize)]
-struct Alone<'a> {
-    file_offset: u64,
-    durable: LogPosition,
-    extra: u32,
-    agent: Option<&'a AgentId>,
-    run: Option<&'a RunId>,
-    contents: &'a Contents,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Payload<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payloads: Option<Vec<Payload<'a>>>,
+fn length_of(row: &Value) -> String {
+    let len = row["frame_bytes"].as_u64().or(row["bytes"].as_u64());
+    grouped(len.unwrap_or_default())
 }
 
-/// The event of a frame that is shown by itself.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
-    Frame(FrameRow<'a>),
+fn run_of(row: &Value) -> String {
+    let names = row["agent"].as_str().zip(row["run"].as_str());
+    names.map_or_else(|| "-".to_owned(), |(agent, run)| format!("{agent}/{run}"))
 }
 
-impl FrameRow<'_> {
-    pub(super) fn new(segment: &Segment, framed: &Framed) -> Self {
-        let header = &framed.header;
-        Self {
-            segment: segment.key.id.0,
-            offset: header.position.offset,
-            kind: kind_of(header.kind),
-            lsn: header.lsn,
-            run_number: (header.run_no != RunNo(0)).then_some(header.run_no),
-            seq: has_seq(header.kind).then_some(header.seq.0),
-            timestamp: header.at,
-            flags: flags_of(header),
-            content_type: content_of(header),
-            frame_bytes: header.frame_len(),
-            payload_bytes: header.payload_len,
-            damage: framed.payload.err().map(|damage| damage.to_string()),
-            alone: None,
-        }
+fn damage_of(row: &Value) -> String {
+    let lost = if row["damaged"] == true { "lost" } else { "" };
+    row["damage"].as_str().unwrap_or(lost).to_owned()
+}
+
+/// Shows the pieces of a segment.
+pub(super) fn list(segment: &Segment, items: &[Item], out: &mut Output) -> Result<(), Failure> {
+    let names = segment.names(items);
+    let row = |item: &Item| match item {
+        Item::Frame(framed) => described(segment, framed, &names),
+        Item::Gap { from, len, is_blank, is_damage } => fields! {
+            "event": "gap",
+            "offset": from,
+            "bytes": len,
+            "blank": is_blank,
+            "damaged": is_damage,
+        },
+    };
+    let rows: Vec<Fields> = items.iter().map(row).collect();
+    Ok(table::list(out, &COLUMNS, &rows)?)
+}
+
+fn described(segment: &Segment, framed: &Framed, names: &Names) -> Fields {
+    let header = &framed.header;
+    let name = names.get(&header.run_no);
+    let has_seq = matches!(header.kind, FrameKind::Record | FrameKind::Block);
+    let has_content = matches!(header.kind, FrameKind::Record | FrameKind::Start);
+    fields! {
+        "event": "frame",
+        "segment": segment.key.id,
+        "offset": header.position.offset,
+        "kind": format!("{:?}", header.kind).to_lowercase(),
+        "lsn": header.lsn,
+        "run_number": (header.run_no != RunNo(0)).then_some(header.run_no),
+        "agent": name.map(|(agent, _)| agent),
+        "run": name.map(|(_, run)| run),
+        "seq": has_seq.then_some(header.seq),
+        "timestamp": header.at,
+        "flags": flags_of(header),
+        "content_type": has_content.then_some(header.content),
+        "frame_bytes": header.frame_len(),
+        "payload_bytes": header.payload_len,
+        "damage": framed.payload.err().map(|damage| damage.to_string()),
     }
-}
-
-pub(super) fn kind_of(kind: FrameKind) -> &'static str {
-    match kind {
-        FrameKind::Bind => "bind",
-        FrameKind::Start => "start",
-        FrameKind::Record => "record",
-        FrameKind::End => "end",
-        FrameKind::Chunk => "chunk",
-        FrameKind::Commit => "commit",
-        FrameKind::Evict => "evict",
-        FrameKind::Seal => "seal",
-        FrameKind::Hold => "hold",
-        FrameKind::Block => "block",
-    }
-}
-
-fn has_seq(kind: FrameKind) -> bool {
-    matches!(kind, FrameKind::Record | FrameKind::Block)
-}
-
-/// The content type, where the header has one.
-fn content_of(header: &FrameHeader) -> Option<ContentType> {
-    matches!(header.kind, FrameKind::Record | FrameKind::Start).then_some(header.content)
 }
 
 fn flags_of(header: &FrameHeader) -> Vec<&'static str> {
@@ -121,74 +116,6 @@ fn flags_of(header: &FrameHeader) -> Vec<&'static str> {
     set.map(|(_, name)| *name).collect()
 }
 
-/// The columns of a list of frames.
-pub(super) fn columns() -> [Column; 9] {
-    [
-        Column::right("OFFSET"),
-        Column::right("ORDER"),
-        Column::left("KIND"),
-        Column::right("RUN NO"),
-        Column::right("SEQ"),
-        Column::right("LENGTH"),
-        Column::left("FLAGS").optional(1),
-        Column::left("CHECK"),
-        Column::id("RUN"),
-    ]
-}
-
-pub(super) fn cells(item: &Item, names: &HashMap<RunNo, (AgentId, RunId)>) -> [Cell; 9] {
-    let hex = |offset: u32| Cell::from(format!("{offset:#x}"));
-    let framed = match item {
-        Item::Frame(framed) => framed,
-        Item::Gap { from, len, is_blank, is_damage } => {
-            let (kind, style) = match (is_blank, is_damage) {
-                (_, true) => ("no frame", Style::Bad),
-                (true, false) => ("zeros", Style::Plain),
-                (false, false) => ("no frame", Style::Plain),
-            };
-            let check = if *is_damage { Cell::styled("lost", Style::Bad) } else { "-".into() };
-            return [
-                hex(*from),
-                "-".into(),
-                Cell::styled(kind, style),
-                "-".into(),
-                "-".into(),
-                grouped((*len).into()).into(),
-                "-".into(),
-                check,
-                Cell::default(),
-            ];
-        }
-    };
-    let header = &framed.header;
-    let flags = flags_of(header);
-    let name = names.get(&header.run_no).map(|(agent, run)| format!("{agent}/{run}"));
-    let dash = || "-".to_owned();
-    [
-        hex(header.position.offset),
-        header.lsn.to_string().into(),
-        kind_of(header.kind).into(),
-        if header.run_no == RunNo(0) { dash() } else { header.run_no.to_string() }.into(),
-        if has_seq(header.kind) { header.seq.to_string() } else { dash() }.into(),
-        grouped(header.frame_len() as u64).into(),
-        if flags.is_empty() { dash() } else { flags.join(",") }.into(),
-        match framed.payload {
-            Ok(()) => Cell::from("ok"),
-            Err(damage) => Cell::styled(short(damage), Style::Bad),
-        },
-        name.unwrap_or_default().into(),
-    ]
-}
-
-/// A damage in a word or two.
-fn short(damage: Damage) -> &'static str {
-    match damage {
-        Damage::Checksum { .. } => "payload differs",
-        Damage::ReservedNotZero => "padding is not zero",
-        _ => "damaged",
-    }
-}
-
 /// Shows the frame at a position.
 pub(super) fn at(
     found: &Found,
@@ -196,13 +123,10 @@ pub(super) fn at(
     with_payload: bool,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let Found { extent, segment } = found;
-    let framed = match segment.frame(position.offset) {
-        Ok(framed) => framed,
-        Err(damage) => return nothing_at(segment, position, damage),
-    };
-    let shown = Shown { segment, framed: &framed, file_offset: extent.at };
-    shown.print(with_payload, out)
+    match found.segment.frame(position.offset) {
+        Ok(framed) => print(found, &framed, with_payload, out),
+        Err(damage) => nothing_at(&found.segment, position, damage),
+    }
 }
 
 /// Says what is at a place where no frame begins.
@@ -232,36 +156,24 @@ fn nothing_at(segment: &Segment, position: LogPosition, damage: Damage) -> Resul
 /// Shows all frames with this order, and the blocks that have a record of it.
 pub(super) fn with_order(
     raw: &Raw,
-    mut front: Front,
+    front: Front,
     lsn: Lsn,
     with_payload: bool,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut found = all_with_order(raw, &front, lsn)?;
-    for _ in 1..LOOKS {
+    let is_whole = |found: &Vec<(Found, Vec<Framed>)>| {
         let mut frames = found.iter().flat_map(|(_, frames)| frames);
-        if !found.is_empty() && frames.all(|framed| framed.payload.is_ok()) {
-            break;
-        }
-        // A writer may have moved it meanwhile.
-        let now = Front::read(raw)?;
-        if now.manifest == front.manifest {
-            break;
-        }
-        front = now;
-        found = all_with_order(raw, &front, lsn)?;
-    }
+        !found.is_empty() && frames.all(|framed| framed.payload.is_ok())
+    };
+    let found = settled(raw, front, |front| all_with_order(raw, front, lsn), is_whole)?;
     if found.is_empty() {
         return Err(Failure::said(format!("no frame has the order {lsn}")));
     }
     let mut exit = Exit::Fine;
-    let each = found.iter().flat_map(|(found, frames)| frames.iter().map(move |one| (found, one)));
-    for (at, (Found { extent, segment }, framed)) in each.enumerate() {
-        if at > 0 && !out.is_json() {
-            out.line("")?;
+    for (found, frames) in &found {
+        for framed in frames {
+            exit = exit.max(print(found, framed, with_payload, out)?);
         }
-        let shown = Shown { segment, framed, file_offset: extent.at };
-        exit = exit.max(shown.print(with_payload, out)?);
     }
     Ok(exit)
 }
@@ -292,114 +204,58 @@ fn all_with_order(
     Ok(all)
 }
 
-/// A frame that is shown by itself.
-struct Shown<'a> {
-    segment: &'a Segment,
-    framed: &'a Framed,
-    /// Where its segment starts in the file.
-    file_offset: u64,
+/// A frame that is shown by itself, as an object.
+#[derive(Serialize)]
+struct Alone<'a> {
+    #[serde(flatten)]
+    fields: &'a Fields,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Payload<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payloads: Option<Vec<Payload<'a>>>,
 }
 
-impl Shown<'_> {
-    fn print(&self, with_payload: bool, out: &mut Output) -> Result<Exit, Failure> {
-        let header = &self.framed.header;
-        let contents = Contents::of(self.segment, self.framed);
-        let names = self.segment.names(&self.segment.items());
-        let name = names.get(&header.run_no);
-        if out.is_json() {
-            self.object(&contents, name, with_payload, out)?;
-        } else {
-            self.lines(&contents, name, out)?;
-            if with_payload && self.framed.payload.is_ok() {
-                self.payload_lines(&contents, out)?;
-            }
-        }
-        let is_whole = self.framed.payload.is_ok() && contents.damage.is_none();
-        Ok(if is_whole { Exit::Fine } else { Exit::Damage })
-    }
-
-    fn object(
-        &self,
-        contents: &Contents,
-        name: Option<&(AgentId, RunId)>,
-        with_payload: bool,
-        out: &mut Output,
-    ) -> Result<(), Failure> {
-        let header = &self.framed.header;
-        let is_shown = with_payload && self.framed.payload.is_ok();
-        let payloads = contents.rows.as_ref().filter(|_| is_shown).map(|rows| {
-            rows.iter().map(|row| Payload::new(row.content_type, contents.bytes_of(row))).collect()
-        });
-        let body = contents.body(self.segment, header);
+/// Shows a frame by itself.
+fn print(
+    found: &Found,
+    framed: &Framed,
+    with_payload: bool,
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let Found { extent, segment } = found;
+    let header = &framed.header;
+    let contents = Contents::of(segment, framed);
+    let mut fields = described(segment, framed, &segment.names(&segment.items()));
+    fields.0.extend([
+        ("file_offset", json!(extent.at + u64::from(header.position.offset))),
+        ("durable", json!(header.durable)),
+        ("extra", json!(header.extra)),
+    ]);
+    let is_shown = with_payload && framed.payload.is_ok();
+    let body = contents.body(segment, header);
+    if out.is_json() {
+        let mut said = contents.said.clone();
+        said.0.extend(contents.rows.as_ref().map(|rows| ("rows", json!(rows))));
+        fields.0.push(("contents", json!(said)));
+        let of_row = |row: &Row| Payload::new(row.content_type, contents.bytes_of(row));
+        let payloads = contents.rows.as_ref().filter(|_| is_shown);
+        let payloads = payloads.map(|rows| rows.iter().map(of_row).collect());
         let payload = (is_shown && contents.rows.is_none())
             .then(|| Payload::new(contents.content_type(header), body));
-        let mut row = FrameRow::new(self.segment, self.framed);
-        row.alone = Some(Alone {
-            file_offset: self.file_offset + u64::from(header.position.offset),
-            durable: header.durable,
-            extra: header.extra,
-            agent: name.map(|(agent, _)| agent),
-            run: name.map(|(_, run)| run),
-            contents,
-            payload,
-            payloads,
-        });
-        Ok(out.object(&Event::Frame(row))?)
-    }
-
-    fn lines(
-        &self,
-        contents: &Contents,
-        name: Option<&(AgentId, RunId)>,
-        out: &mut Output,
-    ) -> Result<(), Failure> {
-        let header = &self.framed.header;
-        let at = self.file_offset + u64::from(header.position.offset);
-        let len = header.frame_len();
-        out.line(format!("frame    {}, at {at:#x} of the file, {len} bytes", header.position))?;
-        out.line(format!("kind     {}", kind_of(header.kind)))?;
-        out.line(format!("order    {}", header.lsn))?;
-        if header.run_no != RunNo(0) {
-            let name = name.map_or_else(
-                || "nothing here says its name".to_owned(),
-                |(agent, run)| format!("{agent}/{run}"),
-            );
-            out.line(format!("run      {}, {name}", header.run_no))?;
+        out.object(&Alone { fields: &fields, payload, payloads })?;
+    } else {
+        for (name, text) in [fields.said(out), contents.said.said(out)].concat() {
+            out.line(format!("{name:<14} {text}"))?;
         }
-        if has_seq(header.kind) {
-            out.line(format!("record   {}", header.seq))?;
-        }
-        out.line(format!("time     {}", out.time(header.at)))?;
-        let flags = flags_of(header);
-        let flags = if flags.is_empty() { "none".to_owned() } else { flags.join(", ") };
-        out.line(format!("flags    {flags}"))?;
-        if let Some(content) = content_of(header) {
-            out.line(format!("content  {content}"))?;
-        }
-        if header.durable != LogPosition::default() {
-            out.line(format!("durable  up to {}, when it was written", header.durable))?;
-        }
-        let check = match self.framed.payload {
-            Ok(()) => "its checksum matches".to_owned(),
-            Err(damage) => format!("damaged: {damage}"),
-        };
-        out.line(format!("payload  {} bytes, {check}", header.payload_len))?;
-        for (what, text) in contents.lines() {
-            out.line(format!("{what:<8} {text}"))?;
-        }
-        Ok(())
-    }
-
-    fn payload_lines(&self, contents: &Contents, out: &mut Output) -> Result<(), Failure> {
-        let Some(rows) = &contents.rows else {
-            let body = contents.body(self.segment, &self.framed.header);
-            return Ok(pretty::write(out, body, Fold::NONE)?);
-        };
-        for row in rows {
-            let Row { seq, lsn, .. } = row;
-            out.line(format!("record {seq}, order {lsn}"))?;
+        for row in contents.rows.iter().flatten().filter(|_| is_shown) {
+            out.line(format!("record {}, order {}", row.seq, row.lsn))?;
             pretty::write(out, contents.bytes_of(row), Fold::NONE)?;
         }
-        Ok(())
+        if is_shown && contents.rows.is_none() {
+            pretty::write(out, body, Fold::NONE)?;
+        }
+        out.line("")?;
     }
+    let is_whole = framed.payload.is_ok() && !contents.is_damaged;
+    Ok(if is_whole { Exit::Fine } else { Exit::Damage })
 }

@@ -2,7 +2,7 @@
 //! extents.
 
 use runlog::format::map::header::{HeaderFault, MAGIC, StaticHeader};
-use runlog::format::map::manifest::{Area, AreaContents, Extents, MAX_AREA_LEN, Use, read_area};
+use runlog::format::map::manifest::{AreaContents, Extents, MAX_AREA_LEN, Use, read_area};
 use runlog::format::map::owner;
 use runlog::format::map::superblock::{ManifestAt, Superblock};
 use runlog::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
@@ -63,23 +63,6 @@ pub(crate) enum State {
     Segment,
     /// There is no manifest, and no segment is there.
     Unknown,
-}
-
-impl State {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Sealed => "sealed",
-            Self::Open => "open",
-            Self::Reserved => "reserved",
-            Self::Output => "output",
-            Self::Retired => "retired",
-            Self::Index => "index",
-            Self::Map => "map",
-            Self::Free => "free",
-            Self::Segment => "segment",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 impl Extent {
@@ -222,6 +205,28 @@ impl Front {
     }
 }
 
+/// Reads something again until all of it checks, or the manifest stays the same: a writer may have
+/// moved it meanwhile.
+pub(super) fn settled<T>(
+    raw: &Raw,
+    mut front: Front,
+    read: impl Fn(&Front) -> Result<T, Failure>,
+    is_whole: impl Fn(&T) -> bool,
+) -> Result<T, Failure> {
+    for _ in 1..LOOKS {
+        let found = read(&front);
+        if found.as_ref().is_ok_and(&is_whole) {
+            return found;
+        }
+        let now = Front::read(raw)?;
+        if now.manifest == front.manifest {
+            return found;
+        }
+        front = now;
+    }
+    read(&front)
+}
+
 fn header_in(page: &[u8]) -> Result<Result<StaticHeader, Damage>, Error> {
     match StaticHeader::decode(page) {
         Ok(header) => Ok(Ok(header)),
@@ -290,10 +295,4 @@ fn by_segments(raw: &Raw, len: u64) -> Result<Option<([u8; 16], ExtentSize)>, Fa
         });
         (uuid, ExtentSize::from_bytes(step).unwrap_or(ExtentSize::DEFAULT))
     }))
-}
-
-/// The area in words.
-pub(crate) fn area_name(at: ManifestAt) -> &'static str {
-    let area = Area { offset: at.offset, len: at.len };
-    if Area::FRONT.contains(&area) { "in front of the extents" } else { "in extents" }
 }

@@ -15,8 +15,9 @@ use std::path::Path;
 use runlog::{ExtentNo, LogPosition, Lsn, SegmentId};
 
 use crate::failure::{Exit, Failure};
+use crate::fields::word;
 pub(crate) use crate::inspect::front::Front;
-use crate::inspect::front::{Extent, LOOKS};
+use crate::inspect::front::{Extent, settled};
 pub(crate) use crate::inspect::raw::Raw;
 use crate::inspect::segment::{Item, Segment};
 use crate::output::Output;
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &InspectArgs, path: &Path, out: &mut Output) -> Result<E
     } else if let Some(segment) = args.segment {
         overview::segment(&Found::settled(&raw, front, Which::Segment(SegmentId(segment)))?, out)?
     } else {
-        overview::whole(&raw, front, path, out)?
+        overview::whole(&raw, front, out)?
     };
     out.flush()?;
     Ok(exit)
@@ -90,21 +91,8 @@ struct Found {
 }
 
 impl Found {
-    /// Reads a segment. If something in it does not check, a writer may have moved it meanwhile:
-    /// then it is read again where the manifest says that it is now.
-    fn settled(raw: &Raw, mut front: Front, which: Which) -> Result<Self, Failure> {
-        for _ in 1..LOOKS {
-            let found = Self::read(raw, &front, which);
-            if found.as_ref().is_ok_and(Self::is_whole) {
-                return found;
-            }
-            let now = Front::read(raw)?;
-            if now.manifest == front.manifest {
-                return found;
-            }
-            front = now;
-        }
-        Self::read(raw, &front, which)
+    fn settled(raw: &Raw, front: Front, which: Which) -> Result<Self, Failure> {
+        settled(raw, front, |front| Self::read(raw, front, which), Self::is_whole)
     }
 
     fn read(raw: &Raw, front: &Front, which: Which) -> Result<Self, Failure> {
@@ -115,7 +103,7 @@ impl Found {
                 .ok_or_else(|| Failure::said(format!("no extent has segment {id}")))?,
         };
         let Some(segment) = Segment::read(raw, front, &extent)? else {
-            let (number, state) = (extent.number, extent.state.as_str());
+            let (number, state) = (extent.number, word(&extent.state));
             return Err(Failure::said(format!("extent {number} has no segment: it is {state}")));
         };
         Ok(Self { extent, segment })

@@ -25,7 +25,7 @@ pub(crate) const READING: [(&[&str], &str); 22] = [
     (&["stat"], "2 runs"),
     (&["stat", "--json"], "\"runs\":2"),
     (&["inspect"], "superblock 0"),
-    (&["inspect", "--segment", "1"], "planner/running"),
+    (&["inspect", "--segment", "1"], "running"),
     (&["inspect", "--lsn", "1", "--json"], "\"bind\""),
     (&["gc", "--dry-run", "--max-bytes", "1"], "WOULD GO"),
     (&["gc", "--dry-run", "--keep", "1", "--json"], "\"dry_run\":true"),

@@ -117,7 +117,7 @@ fn records_have_headings_and_indented_json() {
         "#0  2026-02-01 05:30:05  user  ",
         "#1  2026-02-01 05:30:06  assistant  Bash  m-1  ",
         "\n      \"message\": {\n        \"content\": \"Fix\\u001b[2J it\",\n",
-        " more (--full)",
+        " more lines (--full)",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }

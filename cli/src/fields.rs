@@ -1,0 +1,98 @@
+//! Fields of objects as people read them: the name of a field says how its value is shown.
+//!
+//! So each structure has one description, and JSON Lines and text are made from it.
+
+use std::io::Write;
+
+use runlog::Timestamp;
+use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::output::{Output, grouped, size};
+
+/// Places in a file or a segment.
+const PLACES: [&str; 5] = ["offset", "file_offset", "end", "seal", "ends_at"];
+
+/// Numbers that name something, which a user types again.
+const NAMES: [&str; 14] = [
+    "epoch",
+    "extent",
+    "first_lsn",
+    "first_seq",
+    "last_lsn",
+    "lsn",
+    "next_lsn",
+    "next_run_number",
+    "next_segment",
+    "number",
+    "pid",
+    "run_number",
+    "segment",
+    "seq",
+];
+
+/// An object whose fields have an order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fields(pub(crate) Vec<(&'static str, Value)>);
+
+/// An object of these fields.
+macro_rules! fields {
+    ($($name:literal: $value:expr),* $(,)?) => {
+        $crate::fields::Fields(vec![$(($name, serde_json::json!($value))),*])
+    };
+}
+pub(crate) use fields;
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl Fields {
+    /// The fields that say something, as people read them; damage is called by its name.
+    pub(crate) fn said<W: Write>(&self, out: &Output<W>) -> Vec<(String, String)> {
+        let says = |(_, value): &&(&str, Value)| !value.is_null() && *value != false;
+        let words = |(name, value): &(&str, Value)| match *name {
+            "damage" => ("damaged:".to_owned(), shown(out, name, value)),
+            name => (name.replace('_', " "), shown(out, name, value)),
+        };
+        self.0.iter().filter(says).map(words).collect()
+    }
+}
+
+/// A value as people read it, by the name of its field.
+pub(crate) fn shown<W: Write>(out: &Output<W>, name: &str, value: &Value) -> String {
+    let is_time = || name.ends_with("_at") || matches!(name, "timestamp" | "since");
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::String(text) if is_time() => {
+            text.parse::<Timestamp>().map_or_else(|_| text.clone(), |at| out.time(at))
+        }
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match number.as_u64() {
+            Some(place) if PLACES.contains(&name) => format!("{place:#x}"),
+            Some(bytes) if name.ends_with("bytes") || name.ends_with("_len") => size(bytes),
+            Some(number) if !NAMES.contains(&name) => grouped(number),
+            _ => number.to_string(),
+        },
+        Value::Array(values) if values.is_empty() => "-".to_owned(),
+        Value::Array(values) => {
+            let values: Vec<_> = values.iter().map(|value| shown(out, name, value)).collect();
+            values.join(", ")
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let fields: Vec<_> =
+                fields.map(|(name, value)| format!("{name} {}", shown(out, name, value))).collect();
+            fields.join(", ")
+        }
+    }
+}
+
+/// What serializes as a string, as that.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
