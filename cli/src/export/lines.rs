@@ -3,16 +3,17 @@
 use std::io::Write;
 
 use memchr::memchr;
-use runlog::{Error, Reader, RecordView, RunRef, RunSummary};
+use runlog::{Reader, RecordView, RunSummary};
 use sha2::{Digest as _, Sha256};
 
 use crate::formats::Layout;
 use crate::formats::envelope::{self, ENVELOPE};
 use crate::formats::origin::{Origin, digest_text};
 use crate::formats::whole::{Finished, Whole};
+use crate::output::count;
 
 use super::otlp;
-use super::outcome::{Counted, Why, Written};
+use super::outcome::{Counted, Why, Written, each_record};
 
 /// What a run becomes.
 #[derive(Debug)]
@@ -87,38 +88,26 @@ fn write_records(
     let mut whole = Whole::new(form.origin(), run.records);
     let digest = form.origin().and_then(|origin| Some((origin.records?, origin.digest.as_ref()?)));
     let is_lines = form.origin().is_some_and(|origin| origin.layout == Layout::Lines);
+    // What was written when the file that was imported is over.
+    let is_over = |records: u64| digest.is_some_and(|(all, _)| records >= all);
     let mut out = Counted::new(out, digest.map(|_| Sha256::new()));
-    let mut written = Written::default();
-    let mut found = None;
-    let mut trace = log.trace(RunRef::from(run))?;
-    loop {
-        // A file of lines has the byte order mark once, before its first line.
-        if let (Some((records, _)), None, true) = (digest, &found, is_lines)
-            && records == written.records
-        {
+    let (mut written, mut found) = (Written::default(), None);
+    each_record(log, run, &mut written, |records, record| {
+        if is_lines && is_over(records) && found.is_none() {
+            // A file of lines has the byte order mark once, before its first line.
             whole.begin(&mut out)?;
             found = out.digest.take();
         }
-        let record = match trace.next_view() {
-            None => break,
-            Some(Ok(record)) => record,
-            Some(Err(Error::Corrupt(_))) => {
-                written.damaged += 1;
-                continue;
-            }
-            Some(Err(error)) => return Err(error.into()),
-        };
-        let is_enveloped = form.is_enveloped(&record);
         // Of lines that no file had, each has a newline.
         let kind = form.origin().and_then(|_| record.kind());
-        whole.write(&mut out, kind, record.payload(), is_enveloped)?;
-        written.records += 1;
+        Ok(whole.write(&mut out, kind, record.payload(), form.is_enveloped(record))?)
+    })?;
+    if is_lines && is_over(written.records) && found.is_none() {
+        whole.begin(&mut out)?;
+        found = out.digest.take();
     }
     let finished = whole.finish(&mut out)?;
-    if let Some((records, _)) = digest
-        && !is_lines
-        && written.records >= records
-    {
+    if !is_lines && is_over(written.records) {
         found = out.digest.take();
     }
     written.bytes = out.bytes;
@@ -135,20 +124,25 @@ fn check(
     written: &Written,
     found: Option<[u8; 32]>,
 ) -> Result<(), Why> {
-    let is_lines = origin.layout == Layout::Lines;
-    if written.damaged > 0 {
+    if written.damaged > 0 && origin.layout == Layout::Lines {
         // Lines are of use without those that are lost. A document is not.
-        return if is_lines { Ok(()) } else { Err(Why::Damaged { records: written.damaged }) };
+        return Ok(());
+    }
+    if written.damaged > 0 {
+        let records = count(written.damaged, "record");
+        let why = "damaged, so the file is not whole; --format jsonl exports the others";
+        return Err(Why::refused("damaged", format!("{records} {why}")));
     }
     let digest = finished.digest.as_ref().or(origin.digest.as_ref());
     let (Some(records), Some(digest)) = (origin.records, digest) else {
         return Ok(());
     };
     let Some(found) = found else {
-        return Err(Why::Unfinished { records, found: written.records });
+        let (found, records) = (written.records, count(records, "record"));
+        let how = "import it again, or export it by --format jsonl";
+        let message = format!("the import of it has not ended: {found} of {records}; {how}");
+        return Err(Why::refused("unfinished", message));
     };
-    if digest_text(&found) != *digest || finished.has_more {
-        return Err(Why::Differs);
-    }
-    Ok(())
+    let is_same = digest_text(&found) == *digest && !finished.has_more;
+    if is_same { Ok(()) } else { Err(Why::differs()) }
 }

@@ -5,14 +5,12 @@
 //! - [`session_files`]: a run of several files.
 //! - [`otlp`]: a run as a trace of OpenTelemetry.
 //! - [`outcome`]: what was written of a run, or why nothing was.
-//! - [`report`]: what the user is told.
 //!
 //! The names of the files are made by [`crate::names`].
 
 mod lines;
 mod otlp;
 mod outcome;
-mod report;
 mod session_files;
 mod tree;
 
@@ -25,18 +23,19 @@ use runlog::{Error, Reader, RunMetadata, RunRef, RunSummary};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::escape::shown;
 use crate::failure::{Exit, Failure};
+use crate::fields::fields;
 use crate::filters::Filters;
 use crate::find;
 use crate::formats::origin::Origin;
 use crate::message::complain;
 use crate::names::{names_of, stem};
-use crate::output::Output;
+use crate::output::{Output, count, size};
 use crate::store;
 
 use self::lines::Form;
 use self::outcome::{Why, Written, is_gone};
-use self::report::Reporter;
 use self::tree::Tree;
 
 /// How many bytes are written at once.
@@ -99,8 +98,8 @@ pub(crate) fn run(path: &Path, args: &ExportArgs, out: &mut Output) -> Result<Ex
         return Stream { log: &log, out, format, exit: Exit::Fine }.export(args);
     }
     let tree = Tree::create(&args.target).map_err(|source| Failure::file(&args.target, source))?;
-    let reporter = Reporter::new(out, &args.target);
-    Files { log: &log, tree, format, reporter }.export(args)
+    let (target, sums, exit) = (&*args.target, Sums::default(), Exit::Fine);
+    Files { log: &log, tree, format, out, target, sums, exit }.export(args)
 }
 
 /// Calls `each` once with each run that the arguments ask for: those of all runs the oldest first.
@@ -129,19 +128,34 @@ fn origin(log: &Reader, run: &RunSummary) -> Result<Option<Origin>, Error> {
     Ok(Origin::of(log.metadata(RunRef::from(run))?.as_ref()))
 }
 
+/// The sums over all runs.
+#[derive(Debug, Default, Serialize)]
+#[serde(tag = "event", rename = "summary")]
+struct Sums {
+    exported: u64,
+    skipped: u64,
+    errors: u64,
+    records: u64,
+    bytes: u64,
+    damaged_records: u64,
+}
+
 /// Runs as files.
 struct Files<'a> {
     log: &'a Reader,
     tree: Tree,
     format: ExportFormat,
-    reporter: Reporter<'a>,
+    out: &'a mut Output,
+    target: &'a Path,
+    sums: Sums,
+    exit: Exit,
 }
 
 impl Files<'_> {
     fn export(mut self, args: &ExportArgs) -> Result<Exit, Failure> {
         each_run(self.log, args, |run| self.run(run))?;
         self.tree.sync().map_err(|source| Failure::file(&args.target, source))?;
-        self.reporter.finish()
+        self.finish()
     }
 
     fn run(&mut self, run: &RunSummary) -> Result<(), Failure> {
@@ -149,18 +163,104 @@ impl Files<'_> {
             Ok(origin) => origin,
             Err(error) => {
                 let why = Why::from(error).of_a_run()?;
-                return self.reporter.refused(run, None, &why);
+                return self.refused(run, None, &why);
             }
         };
         let form = self.format.form(origin);
         let names = file_names(run, &form);
         match self.write(run, &names, &form) {
-            Ok(written) => self.reporter.exported(run, &names, &form, &written),
+            Ok(written) => self.exported(run, &names, &form, &written),
             Err(why) => {
                 let why = why.of_a_run()?;
-                self.reporter.refused(run, Some(&names), &why)
+                self.refused(run, Some(&names), &why)
             }
         }
+    }
+
+    fn path(&self, names: &[String]) -> PathBuf {
+        let mut path = self.target.to_path_buf();
+        path.extend(names);
+        path
+    }
+
+    /// A run is a file now.
+    fn exported(
+        &mut self,
+        run: &RunSummary,
+        names: &[String],
+        form: &Form,
+        written: &Written,
+    ) -> Result<(), Failure> {
+        self.sums.exported += 1;
+        self.sums.records += written.records;
+        self.sums.bytes += written.bytes;
+        self.sums.damaged_records += written.damaged;
+        let (path, format) = (self.path(names), form.name());
+        let (records, bytes) = (count(written.records, "record"), size(written.bytes));
+        let object = fields! {
+            "event": "run",
+            "run": run.run,
+            "agent": run.agent,
+            "file": path.to_string_lossy(),
+            "format": format,
+            "status": run.status,
+            "records": written.records,
+            "bytes": written.bytes,
+            "damaged_records": written.damaged,
+        };
+        let text = format!("exported {} ({format}): {records}, {bytes}", shown(&path));
+        self.out.tell(&object, text)?;
+        if complain_of_damage(run, written.damaged) {
+            self.exit = self.exit.max(Exit::Damage);
+        }
+        Ok(())
+    }
+
+    /// A run is not exported.
+    fn refused(
+        &mut self,
+        run: &RunSummary,
+        names: Option<&[String]>,
+        why: &Why,
+    ) -> Result<(), Failure> {
+        let (id, agent, word) = (&run.run, &run.agent, why.word());
+        if matches!(why, Why::Deleted) {
+            self.sums.skipped += 1;
+            let object = fields! {"event": "skipped", "run": id, "agent": agent, "why": word};
+            return Ok(self.out.tell(&object, format!("skipped {agent}/{id}: {why}"))?);
+        }
+        self.sums.errors += 1;
+        self.exit = self.exit.max(if word == "damaged" { Exit::Damage } else { Exit::Error });
+        let path = names.map(|names| self.path(names));
+        if self.out.is_json() {
+            self.out.object(&fields! {
+                "event": "error",
+                "run": id,
+                "agent": agent,
+                "file": path.as_ref().map(|path| path.to_string_lossy()),
+                "why": word,
+                "error": why.to_string(),
+            })?;
+        }
+        let name = path.map_or_else(|| format!("{agent}/{id}"), |path| shown(&path));
+        complain(&format!("{name}: {why}"));
+        Ok(())
+    }
+
+    /// The sums, and how the command ends.
+    fn finish(self) -> Result<Exit, Failure> {
+        let sums = &self.sums;
+        let (runs, file) = (count(sums.exported, "run"), shown(self.target));
+        let (records, bytes) = (count(sums.records, "record"), size(sums.bytes));
+        let mut line = format!("{runs} exported to {file}: {records}, {bytes}");
+        for (number, what) in [(sums.skipped, "skipped"), (sums.errors, "refused")] {
+            if number > 0 {
+                line = format!("{line}; {number} {what}");
+            }
+        }
+        self.out.tell(sums, line)?;
+        self.out.flush()?;
+        Ok(self.exit)
     }
 
     /// Writes the file of a run, whole or not at all.
@@ -221,20 +321,6 @@ struct Stream<'a> {
     exit: Exit,
 }
 
-/// The line in front of the records of a run.
-#[derive(Serialize)]
-struct Heading<'a> {
-    runlog_run: Named<'a>,
-}
-
-#[derive(Serialize)]
-struct Named<'a> {
-    #[serde(flatten)]
-    summary: &'a RunSummary,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
-}
-
 impl Stream<'_> {
     fn export(mut self, args: &ExportArgs) -> Result<Exit, Failure> {
         each_run(self.log, args, |run| self.run(run))?;
@@ -261,7 +347,7 @@ impl Stream<'_> {
         // From here on a failure ends the stream: a part of the run may be in it.
         match lines::write(self.log, run, &form, self.out.unescaped()) {
             Ok(written) => {
-                if report::complain_of_damage(run, written.damaged) {
+                if complain_of_damage(run, written.damaged) {
                     self.exit = Exit::Damage;
                 }
                 Ok(())
@@ -272,15 +358,24 @@ impl Stream<'_> {
         }
     }
 
-    /// Writes the line in front of a run.
+    /// Writes the line in front of the records of a run.
     fn heading(&mut self, run: &RunSummary, metadata: Option<&RunMetadata>) -> Result<(), Failure> {
-        let metadata = metadata.and_then(|metadata| {
-            let json: &RawValue = serde_json::from_slice(metadata.payload()).ok()?;
-            (!json.get().contains('\n')).then_some(json)
-        });
-        let heading = Heading { runlog_run: Named { summary: run, metadata } };
-        let out = self.out.unescaped();
-        serde_json::to_writer(&mut *out, &heading).map_err(io::Error::from)?;
-        Ok(out.write_all(b"\n")?)
+        let mut named = serde_json::to_string(run).map_err(io::Error::from)?;
+        let json =
+            metadata.and_then(|data| serde_json::from_slice::<&RawValue>(data.payload()).ok());
+        if let Some(json) = json.filter(|json| !json.get().contains('\n')) {
+            named.pop();
+            named = format!("{named},\"metadata\":{json}}}");
+        }
+        Ok(writeln!(self.out.unescaped(), "{{\"runlog_run\":{named}}}")?)
     }
+}
+
+/// Tells of records that were left out; answers whether there were any.
+fn complain_of_damage(run: &RunSummary, damaged: u64) -> bool {
+    if damaged > 0 {
+        let records = count(damaged, "damaged record");
+        complain(&format!("{}/{}: {records} left out", run.agent, run.run));
+    }
+    damaged > 0
 }

@@ -23,17 +23,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 
-use runlog::{Error, Reader, RecordView, RunRef, RunStatus, RunSummary, Timestamp};
+use runlog::{Reader, RecordView, RunStatus, RunSummary, Timestamp};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::formats::calls::{Call, Calls};
-use crate::formats::count::{Amount, Counting, Sum, Words};
+use crate::formats::count::{Amount, Counting, Said, Sum, Words};
 use crate::formats::facts::Facts;
 use crate::formats::origin::Origin;
 use crate::formats::{Format, facts_in, value_of};
 
-use super::outcome::{Counted, Why, Written};
+use super::outcome::{Counted, Why, Written, each_record};
 
 /// The version of the semantic conventions.
 const VERSION: &str = "1.41.0";
@@ -48,8 +48,8 @@ const CLIENT: u8 = 3;
 /// The status of a span that failed.
 const ERROR: u8 = 2;
 
-/// Writes a run as a line. Takes memory for the longest record as a value, for the ids of its
-/// messages and open calls, and for what its messages say of their usage.
+/// Writes a run as a line. Takes memory for the longest record as a value, and for the facts of all
+/// records.
 pub(crate) fn write(
     log: &Reader,
     run: &RunSummary,
@@ -58,17 +58,14 @@ pub(crate) fn write(
 ) -> Result<Written, Why> {
     let mut out = Counted::new(out, None);
     let mut written = Written::default();
-    let trace = Trace::new(log, run, origin)?;
+    let (trace, steps) = Trace::read(log, run, origin, &mut written)?;
     let schema = format!("https://opentelemetry.io/schemas/{VERSION}");
     let resource = json!({"attributes": [text("service.name", run.agent.as_str())]});
     let scope = json!({"name": "runlog", "version": env!("CARGO_PKG_VERSION")});
     write!(out, "{{\"resourceSpans\":[{{\"resource\":{resource},\"scopeSpans\":[")?;
-    write!(out, "{{\"scope\":{scope},\"spans\":[")?;
-    // The usage first, then the root span, and then the others: three looks at the same records.
-    trace.root(&mut out, log, &mut written)?;
+    write!(out, "{{\"scope\":{scope},\"spans\":[{}", trace.root(&steps))?;
     let mut spans = Spans { trace: &trace, out: &mut out, seen: HashSet::new(), open: Open::new() };
-    let seen = written.records + written.damaged;
-    trace.each(log, Some(seen), &mut |step| spans.step(step))?;
+    steps.into_iter().try_for_each(|step| spans.step(step))?;
     spans.end()?;
     writeln!(out, "],\"schemaUrl\":\"{schema}\"}}],\"schemaUrl\":\"{schema}\"}}]}}")?;
     written.bytes = out.bytes;
@@ -78,10 +75,6 @@ pub(crate) fn write(
 /// The trace of a run.
 struct Trace<'a> {
     run: &'a RunSummary,
-    /// The format of its records; without one, they are read by their shapes.
-    format: Format,
-    /// Whether the times of the records are those of the data.
-    is_imported: bool,
     id: [u8; 16],
     /// What the messages used, by the first record of each, and all of the run.
     used: HashMap<u64, Amount>,
@@ -99,6 +92,21 @@ struct Step {
 }
 
 impl Step {
+    /// What a record says, at its time: that of the data, else the one of the store.
+    fn of(record: &RecordView<'_>, format: Format, stored: Option<Timestamp>) -> Option<Self> {
+        let value = value_of(record.kind(), record.content_type(), record.payload())?;
+        let facts = facts_in(format, &value);
+        Some(Self {
+            seq: record.seq().0,
+            kind: record.kind().map(str::to_owned),
+            // Times before 1970 have no place in OTLP.
+            at: facts.time.or(stored).filter(|at| at.0 >= 0)?,
+            calls: Calls::of(&value),
+            is_model_event: value["event"] == "model",
+            facts,
+        })
+    }
+
     /// Whether a model speaks.
     fn is_of_model(&self) -> bool {
         let role = self.facts.role.as_deref();
@@ -108,7 +116,14 @@ impl Step {
 }
 
 impl<'a> Trace<'a> {
-    fn new(log: &Reader, run: &'a RunSummary, origin: Option<&Origin>) -> Result<Self, Why> {
+    /// Reads a run, and what its records say that give a time: that of the data, or in a run that
+    /// was not imported that of the record. Without a format, they are read by their shapes.
+    fn read(
+        log: &Reader,
+        run: &'a RunSummary,
+        origin: Option<&Origin>,
+        written: &mut Written,
+    ) -> Result<(Self, Vec<Step>), Why> {
         let mut digest = Sha256::new();
         for part in [run.agent.as_str(), run.run.as_str()] {
             digest.update((part.len() as u64).to_le_bytes());
@@ -117,8 +132,15 @@ impl<'a> Trace<'a> {
         digest.update(run.number().0.to_le_bytes());
         digest.update(run.started_at.0.to_le_bytes());
         let format = origin.and_then(|origin| origin.format).unwrap_or(Format::JsonLines);
-        let (used, sum) = usage_of(log, run, format)?;
-        Ok(Self { run, format, is_imported: origin.is_some(), id: first(digest), used, sum })
+        let (words, mut said, mut steps) = (Words::default(), Vec::new(), Vec::new());
+        each_record(log, run, written, |_, record| {
+            words.read(format, record, &mut said);
+            let stored = origin.is_none().then(|| record.timestamp());
+            steps.extend(Step::of(record, format, stored));
+            Ok(())
+        })?;
+        let (used, sum) = usage_of(&said);
+        Ok((Self { run, id: first(digest), used, sum }, steps))
     }
 
     /// The id of a span: that of the root, or of what is at a place of a record.
@@ -132,48 +154,8 @@ impl<'a> Trace<'a> {
         hex(&first::<8>(digest))
     }
 
-    /// Calls `each` with each of the first `max` records that gives a time.
-    fn each(
-        &self,
-        log: &Reader,
-        max: Option<u64>,
-        each: &mut dyn FnMut(Step) -> io::Result<()>,
-    ) -> Result<Written, Why> {
-        let mut written = Written::default();
-        let mut trace = log.trace(RunRef::from(self.run))?;
-        while max.is_none_or(|max| written.records + written.damaged < max) {
-            match trace.next_view() {
-                None => break,
-                Some(Ok(record)) => {
-                    written.records += 1;
-                    if let Some(step) = self.step(&record) {
-                        each(step)?;
-                    }
-                }
-                Some(Err(Error::Corrupt(_))) => written.damaged += 1,
-                Some(Err(error)) => return Err(error.into()),
-            }
-        }
-        Ok(written)
-    }
-
-    fn step(&self, record: &RecordView<'_>) -> Option<Step> {
-        let value = value_of(record.kind(), record.content_type(), record.payload())?;
-        let facts = facts_in(self.format, &value);
-        let stored = (!self.is_imported).then(|| record.timestamp());
-        Some(Step {
-            seq: record.seq().0,
-            kind: record.kind().map(str::to_owned),
-            // Times before 1970 have no place in OTLP.
-            at: facts.time.or(stored).filter(|at| at.0 >= 0)?,
-            calls: Calls::of(&value),
-            is_model_event: value["event"] == "model",
-            facts,
-        })
-    }
-
-    /// Writes the root span with its events.
-    fn root(&self, out: &mut impl Write, log: &Reader, written: &mut Written) -> Result<(), Why> {
+    /// The root span with its events.
+    fn root(&self, steps: &[Step]) -> Value {
         let run = self.run;
         let start = run.started_at.0.max(0);
         let end = run.ended_at.unwrap_or(run.last_at).0.max(start);
@@ -183,36 +165,52 @@ impl<'a> Trace<'a> {
             text("gen_ai.conversation.id", run.run.as_str()),
             text("runlog.status", run.status.as_str()),
         ];
-        if run.status == RunStatus::Failed {
-            attributes.push(text("error.type", "_OTHER"));
-        }
         if self.sum.messages > 0 {
             attributes.push(number("runlog.messages", self.sum.messages));
             attributes.extend(usage(&self.sum.amount));
         }
-        let mut span = span(self, None, &format!("invoke_agent {}", run.agent), INTERNAL);
-        span["startTimeUnixNano"] = start.to_string().into();
-        span["endTimeUnixNano"] = end.to_string().into();
-        span["attributes"] = attributes.into();
-        if run.status == RunStatus::Failed {
-            span["status"] = json!({"code": ERROR});
-        }
-        // What follows is written into the object, so that no list of events is in memory.
-        let json = span.to_string();
-        write!(out, "{},\"events\":[", json.strip_suffix('}').unwrap_or(&json))?;
-        let mut is_first = true;
-        *written = self.each(log, None, &mut |step| {
-            let Some(role) = step.facts.role.as_deref().filter(|_| !step.is_of_model()) else {
-                return Ok(());
-            };
+        let has_failed = run.status == RunStatus::Failed;
+        let name = format!("invoke_agent {}", run.agent);
+        let mut span = self.span(None, &name, INTERNAL, (start, end), attributes, has_failed);
+        let event = |step: &Step| {
+            let role = step.facts.role.as_deref().filter(|_| !step.is_of_model())?;
             let mut attributes = vec![number("runlog.seq", step.seq), text("runlog.role", role)];
             attributes.extend(step.kind.as_deref().map(|kind| text("runlog.kind", kind)));
-            let event = json!({"timeUnixNano": step.at.0.to_string(), "name": "runlog.message",
-                "attributes": attributes});
-            let comma = if std::mem::take(&mut is_first) { "" } else { "," };
-            write!(out, "{comma}{event}")
-        })?;
-        Ok(out.write_all(b"]}")?)
+            Some(json!({"timeUnixNano": step.at.0.to_string(), "name": "runlog.message",
+                "attributes": attributes}))
+        };
+        span["events"] = steps.iter().filter_map(event).collect();
+        span
+    }
+
+    fn span(
+        &self,
+        place: Option<(u64, u64)>,
+        name: &str,
+        kind: u8,
+        (start, end): (i64, i64),
+        mut attributes: Vec<Value>,
+        has_failed: bool,
+    ) -> Value {
+        if has_failed {
+            attributes.push(text("error.type", "_OTHER"));
+        }
+        let mut span = json!({
+            "traceId": hex(&self.id),
+            "spanId": self.span_id(place),
+            "name": name,
+            "kind": kind,
+            "startTimeUnixNano": start.to_string(),
+            "endTimeUnixNano": end.to_string(),
+            "attributes": attributes,
+        });
+        if place.is_some() {
+            span["parentSpanId"] = self.span_id(None).into();
+        }
+        if has_failed {
+            span["status"] = json!({"code": ERROR});
+        }
+        span
     }
 }
 
@@ -312,46 +310,21 @@ impl<W: Write> Spans<'_, '_, W> {
         name: &str,
         kind: u8,
         (start, end): (Timestamp, Timestamp),
-        mut attributes: Vec<Value>,
+        attributes: Vec<Value>,
         has_failed: bool,
     ) -> io::Result<()> {
-        let mut span = span(self.trace, Some(place), name, kind);
-        span["parentSpanId"] = self.trace.span_id(None).into();
-        span["startTimeUnixNano"] = start.0.to_string().into();
-        span["endTimeUnixNano"] = end.0.to_string().into();
-        if has_failed {
-            attributes.push(text("error.type", "_OTHER"));
-            span["status"] = json!({"code": ERROR});
-        }
-        span["attributes"] = attributes.into();
+        let (start, end) = (start.0, end.0);
+        let span = self.trace.span(Some(place), name, kind, (start, end), attributes, has_failed);
         // The root is in front.
         write!(self.out, ",{span}")
     }
 }
 
-fn span(trace: &Trace<'_>, place: Option<(u64, u64)>, name: &str, kind: u8) -> Value {
-    json!({"traceId": hex(&trace.id), "spanId": trace.span_id(place), "name": name, "kind": kind})
-}
-
 /// What the messages of a run used, by the first record of each, and all of it.
-fn usage_of(
-    log: &Reader,
-    run: &RunSummary,
-    format: Format,
-) -> Result<(HashMap<u64, Amount>, Sum), Why> {
-    let (words, mut said) = (Words::default(), Vec::new());
-    let mut trace = log.trace(RunRef::from(run))?;
-    while let Some(record) = trace.next_view() {
-        match record {
-            Ok(record) => words.read(format, &record, &mut said),
-            // It is counted when the spans are written.
-            Err(Error::Corrupt(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+fn usage_of(said: &[Said]) -> (HashMap<u64, Amount>, Sum) {
     // Several records may be one message, which has one span.
     let (mut firsts, mut messages) = (HashMap::new(), HashMap::new());
-    for said in &said {
+    for said in said {
         if let Some(id) = said.message_id() {
             let first = *messages.entry(id).or_insert(said.seq());
             firsts.insert(said.seq(), first);
@@ -359,7 +332,7 @@ fn usage_of(
     }
     let (mut used, mut sum): (HashMap<_, Amount>, _) = (HashMap::new(), Sum::default());
     let mut last = 0;
-    Counting::default().run(&said, &mut |counted| {
+    Counting::default().run(said, &mut |counted| {
         // What a message adds that is written again is of its first span as well.
         last = if counted.sum.messages > 0 { counted.seq } else { last };
         let seq = firsts.get(&counted.seq).copied().unwrap_or(last);
@@ -367,7 +340,7 @@ fn usage_of(
         *amount = amount.plus(counted.sum.amount);
         sum = sum.plus(counted.sum);
     });
-    Ok((used, sum))
+    (used, sum)
 }
 
 /// Tokens and cost. What the data counts as input may or may not include cached tokens.

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use runlog::Error;
+use runlog::{Error, Reader, RecordView, RunRef, RunSummary};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use crate::failure::{Exit, Failure, with_sources};
-use crate::output::count;
+use crate::failure::{Failure, with_sources};
 
 /// What was written.
 #[derive(Debug, Default)]
@@ -19,26 +18,35 @@ pub(crate) struct Written {
     pub(crate) damaged: u64,
 }
 
+/// Calls `take` with each record, and counts it, also if it is damaged.
+pub(super) fn each_record(
+    log: &Reader,
+    run: &RunSummary,
+    written: &mut Written,
+    mut take: impl FnMut(u64, &RecordView<'_>) -> Result<(), Why>,
+) -> Result<(), Why> {
+    let mut trace = log.trace(RunRef::from(run))?;
+    while let Some(record) = trace.next_view() {
+        match record {
+            Ok(record) => {
+                take(written.records, &record)?;
+                written.records += 1;
+            }
+            Err(Error::Corrupt(_)) => written.damaged += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Why a run is not exported.
 #[derive(Debug)]
 pub(crate) enum Why {
-    /// Something has the name of its file.
-    Exists,
-    /// Something that is no folder has the name of one.
-    InTheWay {
-        name: String,
+    /// For a reason that has a word.
+    Refused {
+        word: &'static str,
+        message: String,
     },
-    /// So many records are damaged, and the file is of no use without them.
-    Damaged {
-        records: u64,
-    },
-    /// Its import was cut short, or is not at its end yet.
-    Unfinished {
-        records: u64,
-        found: u64,
-    },
-    /// The records are not those of the file that was imported.
-    Differs,
     /// It was deleted meanwhile.
     Deleted,
     Store(Error),
@@ -46,6 +54,22 @@ pub(crate) enum Why {
 }
 
 impl Why {
+    /// Something has the name of its file.
+    pub(crate) fn exists() -> Self {
+        Self::refused("exists", "is there already, and is not replaced")
+    }
+
+    /// The records are not those of the file that was imported.
+    pub(crate) fn differs() -> Self {
+        let message = "the records are not those of the file that was imported; --format jsonl \
+                       exports them";
+        Self::refused("differs", message)
+    }
+
+    pub(crate) fn refused(word: &'static str, message: impl Into<String>) -> Self {
+        Self::Refused { word, message: message.into() }
+    }
+
     /// The reason, if other runs can be exported all the same; else the failure.
     pub(crate) fn of_a_run(self) -> Result<Self, Failure> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -64,41 +88,18 @@ impl Why {
     /// As a word.
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Self::Exists => "exists",
-            Self::InTheWay { .. } => "in_the_way",
-            Self::Damaged { .. } | Self::Store(_) => "damaged",
-            Self::Unfinished { .. } => "unfinished",
-            Self::Differs => "differs",
+            Self::Refused { word, .. } => word,
             Self::Deleted => "deleted",
+            Self::Store(_) => "damaged",
             Self::Io(_) => "io",
         }
-    }
-
-    pub(crate) fn exit(&self) -> Exit {
-        if self.word() == "damaged" { Exit::Damage } else { Exit::Error }
     }
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exists => f.write_str("is there already, and is not replaced"),
-            Self::InTheWay { name } => write!(f, "{name} is there and is no folder"),
-            Self::Damaged { records } => write!(
-                f,
-                "{} damaged, so the file is not whole; --format jsonl exports the others",
-                count(*records, "record")
-            ),
-            Self::Unfinished { records, found } => write!(
-                f,
-                "the import of it has not ended: {found} of {}; import it again, or export it by \
-                 --format jsonl",
-                count(*records, "record")
-            ),
-            Self::Differs => f.write_str(
-                "the records are not those of the file that was imported; --format jsonl exports \
-                 them",
-            ),
+            Self::Refused { message, .. } => f.write_str(message),
             Self::Deleted => f.write_str("was deleted meanwhile"),
             Self::Store(error) => f.write_str(&with_sources(error)),
             Self::Io(error) => error.fmt(f),

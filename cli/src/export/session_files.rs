@@ -19,7 +19,7 @@ pub(super) fn write(tree: &Tree, folder: &[String], text: &[u8]) -> Result<(), W
         let is_name =
             |name: &String| (1..=MAX_NAME).contains(&name.len()) && !matches!(&**name, "." | "..");
         if names.len() > MAX_FOLDERS || !names.iter().all(is_name) || path.contains('\0') {
-            return Err(Why::Differs);
+            return Err(Why::differs());
         }
         let mut file = tree.file(&[folder, &names].concat())?;
         file.as_write().write_all(content)?;

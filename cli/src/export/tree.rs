@@ -62,13 +62,14 @@ impl Tree {
             folder = match openat(&folder, below, FOLDER | OFlags::NOFOLLOW, Mode::empty()) {
                 // A link, or a file.
                 Err(Errno::LOOP | Errno::NOTDIR) => {
-                    return Err(Why::InTheWay { name: below.clone() });
+                    let message = format!("{below} is there and is no folder");
+                    return Err(Why::refused("in_the_way", message));
                 }
                 opened => opened?,
             };
         }
         match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => return Err(Why::Exists),
+            Ok(_) => return Err(Why::exists()),
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -117,7 +118,7 @@ impl NewFile {
             error => error,
         };
         match renamed {
-            Err(Errno::EXIST) => Err(Why::Exists),
+            Err(Errno::EXIST) => Err(Why::exists()),
             renamed => Ok(renamed?),
         }
     }
