@@ -11,66 +11,61 @@ use crate::failure::Failure;
 /// How many things are under way for each thread.
 const UNDER_WAY: usize = 2;
 
-/// How often [`in_order_watched`] calls while there is no result.
+/// How often something is taken while there is no result.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Calls `make` with each thing of `next`, on all processors, and `take` with each result, in the
-/// order of the things. It ends at the first failure: one of `next` comes behind the results of the
-/// things before it.
-pub(crate) fn in_order<T: Send, R: Send>(
-    next: impl FnMut() -> Result<Option<T>, Failure> + Send,
-    make: impl Fn(T) -> R + Sync,
-    mut take: impl FnMut(R) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    in_order_watched(next, make, |result| result.map_or(Ok(()), &mut take))
-}
+/// How many results of a thing wait for their turn.
+const RESULTS: usize = 16;
 
-/// As [`in_order`]; also calls `take` without a result whenever a moment has passed.
-pub(crate) fn in_order_watched<T: Send, R: Send>(
+/// Calls `make` with each thing of `next`, on all processors, and `take` with each result that it
+/// gives, in the order of the things, and without one whenever a moment has passed. Each thread has
+/// what `start` gives it.
+///
+/// It ends when `take` answers that it is enough, or at the first failure: one of `next` comes
+/// behind the results of the things before it. A thread with many results waits for its turn.
+pub(crate) fn in_order<T: Send, R: Send, S>(
     mut next: impl FnMut() -> Result<Option<T>, Failure> + Send,
-    make: impl Fn(T) -> R + Sync,
-    mut take: impl FnMut(Option<R>) -> Result<(), Failure>,
+    start: impl Fn() -> S + Sync,
+    make: impl Fn(&mut S, T, &mut dyn FnMut(R) -> bool) + Sync,
+    mut take: impl FnMut(Option<R>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = threads();
     let (give, things) = sync_channel::<(T, SyncSender<R>)>(threads * UNDER_WAY);
     let (line_up, turns) = sync_channel::<Receiver<R>>(threads * UNDER_WAY);
-    let (things, make) = (Mutex::new(things), &make);
+    let (things, start, make) = (Mutex::new(things), &start, &make);
     thread::scope(|scope| {
         let things = &things;
         for _ in 0..threads {
             scope.spawn(move || {
+                let mut state = start();
                 let next = || things.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 while let Ok((thing, done)) = next() {
                     // Perhaps the result is not wanted any more.
-                    let _ = done.send(make(thing));
+                    make(&mut state, thing, &mut |result| done.send(result).is_ok());
                 }
             });
         }
         let lists = scope.spawn(move || {
             while let Some(thing) = next()? {
-                let (done, turn) = sync_channel(1);
+                let (done, turn) = sync_channel(RESULTS);
                 if line_up.send(turn).is_err() || give.send((thing, done)).is_err() {
                     break;
                 }
             }
             Ok(())
         });
-        let mut taken = Ok(());
+        let mut taken = Ok(true);
         'turns: while let Ok(turn) = turns.recv() {
             loop {
                 let result = match turn.recv_timeout(MOMENT) {
                     Ok(result) => Some(result),
                     Err(RecvTimeoutError::Timeout) => None,
-                    // Its thread has panicked, which the scope tells.
-                    Err(RecvTimeoutError::Disconnected) => break 'turns,
+                    // It is over, or its thread has panicked, which the scope tells.
+                    Err(RecvTimeoutError::Disconnected) => break,
                 };
-                let is_result = result.is_some();
                 taken = take(result);
-                if taken.is_err() {
+                if !matches!(taken, Ok(true)) {
                     break 'turns;
-                }
-                if is_result {
-                    break;
                 }
             }
         }
@@ -78,6 +73,11 @@ pub(crate) fn in_order_watched<T: Send, R: Send>(
         let failed = lists.join().unwrap_or(Ok(()));
         taken.and(failed)
     })
+}
+
+/// How many threads work at once.
+pub(crate) fn threads() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 #[cfg(test)]
@@ -92,14 +92,20 @@ mod tests {
     #[test]
     fn results_come_in_the_order_of_the_things() {
         let mut taken = Vec::new();
-        let spin = |number: u32| {
+        let spin = |(): &mut (), number: u32, give: &mut dyn FnMut(u32) -> bool| {
             // Some take longer than those behind them.
-            (0..(number % 7) * 1000).fold(number, |sum, at| std::hint::black_box(sum + at - at))
+            let spun = |sum, at| std::hint::black_box(sum + at - at);
+            give((0..(number % 7) * 1000).fold(number, spun));
         };
-        let done = in_order(numbers(500), spin, |number| {
-            taken.push(number);
-            Ok(())
-        });
+        let done = in_order(
+            numbers(500),
+            || (),
+            spin,
+            |number| {
+                taken.extend(number);
+                Ok(true)
+            },
+        );
         assert!(done.is_ok());
         assert_eq!(taken, (0..500).collect::<Vec<_>>());
     }
@@ -113,10 +119,13 @@ mod tests {
         };
         let done = in_order(
             next,
-            |number| number,
+            || (),
+            |(), number, give| {
+                give(number);
+            },
             |number| {
-                taken.push(number);
-                Ok(())
+                taken.extend(number);
+                Ok(true)
             },
         );
         assert!(done.is_err());
@@ -128,13 +137,21 @@ mod tests {
         let mut taken = 0;
         let done = in_order(
             numbers(u32::MAX),
-            |number| number,
-            |_| {
-                taken += 1;
-                if taken == 3 { Err(Failure::said("full".to_owned())) } else { Ok(()) }
+            || (),
+            |(), number, give| while give(number) {},
+            |number| {
+                taken += u32::from(number.is_some());
+                if taken == 3 { Err(Failure::said("full".to_owned())) } else { Ok(true) }
             },
         );
         assert!(done.is_err());
         assert_eq!(taken, 3);
+        let once = in_order(
+            numbers(u32::MAX),
+            || (),
+            |(), number, give| while give(number) {},
+            |_| Ok(false),
+        );
+        assert!(once.is_ok());
     }
 }

@@ -1,13 +1,12 @@
 //! `runlog ls`: runs, page by page, or the agents.
 
 use std::io::Write;
-use std::num::NonZero;
 use std::path::Path;
-use std::thread;
 
 use regex::Regex;
 use runlog::{Corruption, Cursor, Place, Reader, RunQuery, RunStatus, RunSummary};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
@@ -23,9 +22,6 @@ use crate::table::{self, Cell, Column};
 
 /// How many rows are read, and laid out in columns, at once.
 const PAGE: usize = 1000;
-
-/// For fewer titles no threads are started.
-const FEW: usize = 200;
 
 /// The options of `ls`.
 #[derive(Debug, clap::Args)]
@@ -43,12 +39,8 @@ pub(crate) struct LsArgs {
     sort: Sort,
 
     /// List the oldest runs first, or the smallest.
-    #[arg(short, long)]
+    #[arg(short, long, alias = "oldest")]
     reverse: bool,
-
-    /// List the oldest runs first.
-    #[arg(long, conflicts_with_all = ["sort", "reverse"])]
-    oldest: bool,
 
     #[command(flatten)]
     limit: Limit,
@@ -66,7 +58,7 @@ pub(crate) struct LsArgs {
     no_titles: bool,
 
     /// List the agents instead of the runs.
-    #[arg(long, conflicts_with_all = ["Filters", "oldest"])]
+    #[arg(long, conflicts_with = "Filters")]
     #[arg(conflicts_with_all = ["after", "grep", "sort", "reverse", "titles", "no_titles"])]
     agents: bool,
 }
@@ -79,42 +71,13 @@ enum Sort {
     Size,
 }
 
-/// A run, and what it is about.
+/// A run, and what it is about: its title is read only where it is asked for, and may be none.
 #[derive(Debug, Serialize)]
 struct Listed {
     #[serde(flatten)]
     run: RunSummary,
-    #[serde(skip_serializing_if = "Title::is_unread")]
-    title: Title,
-}
-
-/// The title of a run, which is read only where it is asked for.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Title {
-    Unread,
-    Read(Option<String>),
-}
-
-impl Title {
-    fn is_unread(&self) -> bool {
-        matches!(self, Self::Unread)
-    }
-}
-
-impl From<RunSummary> for Listed {
-    fn from(run: RunSummary) -> Self {
-        Self { run, title: Title::Unread }
-    }
-}
-
-impl Listed {
-    fn title(&self) -> Option<&str> {
-        match &self.title {
-            Title::Unread => None,
-            Title::Read(title) => title.as_deref(),
-        }
-    }
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<Option<String>>,
 }
 
 fn parse_pattern(text: &str) -> Result<Regex, String> {
@@ -160,32 +123,13 @@ struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// Prints page by page, so that nothing waits for the rest.
     fn by_age(&self, out: &mut Output) -> Result<(), Failure> {
         let wanted = self.args.limit.wanted();
         let mut pages = Pages::new(self, wanted)?;
-        if wanted <= PAGE {
-            while let Some(rows) = pages.next()? {
-                self.print(rows, out)?;
-            }
-        } else {
-            let (is_json, screen) = (out.is_json(), out.screen().cloned());
-            let printed = |mut rows: Vec<Listed>| {
-                let mut out = Output::memory(is_json, screen.clone());
-                self.complete(&mut rows);
-                print(&rows, &self.short, &mut out).map(|()| out.take())
-            };
-            in_order(|| pages.next(), printed, |bytes| Ok(out.raw(&bytes?)?))?;
-        }
+        self.print(|| pages.next(), out)?;
         let Pages { listed, after, .. } = pages;
-        if listed == 0 && wanted > 0 && !out.is_json() {
-            note("no runs");
-        }
-        if let Some(cursor) = after.filter(|_| wanted > 0) {
-            out.flush()?;
-            more("runs", Some(&cursor.to_string()), "--all");
-        }
-        Ok(())
+        let after = after.filter(|_| wanted > 0).map(|cursor| cursor.to_string());
+        self.end(listed, after.as_deref().map(|after| (Some(after), "--all")), out)
     }
 
     /// The largest first; all are read for that.
@@ -197,52 +141,71 @@ impl Lists<'_> {
         let mut matching = runs.into_iter().filter_map(|run| self.matching(run));
         let rows: Vec<Listed> = matching.by_ref().take(wanted).collect();
         let has_more = wanted > 0 && matching.next().is_some();
-        if rows.is_empty() && wanted > 0 && !out.is_json() {
+        let (listed, mut rows) = (rows.len(), rows.into_iter());
+        let page = || {
+            let page: Vec<_> = rows.by_ref().take(PAGE).collect();
+            Ok((!page.is_empty()).then_some(page))
+        };
+        self.print(page, out)?;
+        self.end(listed, has_more.then_some((None, "-n N, or --all")), out)
+    }
+
+    /// Says that there are none, or more.
+    fn end(
+        &self,
+        listed: usize,
+        goes_on: Option<(Option<&str>, &str)>,
+        out: &mut Output,
+    ) -> Result<(), Failure> {
+        if listed == 0 && self.args.limit.wanted() > 0 && !out.is_json() {
             note("no runs");
         }
-        self.print(rows, out)?;
-        if has_more {
+        if let Some((after, otherwise)) = goes_on {
             out.flush()?;
-            more("runs", None, "-n N, or --all");
+            more("runs", after, otherwise);
         }
         Ok(())
     }
 
     /// The run, if it matches the pattern.
     fn matching(&self, run: RunSummary) -> Option<Listed> {
-        let Some(grep) = &self.args.grep else { return Some(run.into()) };
-        if grep.is_match(&format!("{}/{}", run.agent, run.run)) {
-            return Some(run.into());
+        let is_match = |text: &str| self.args.grep.as_ref().is_none_or(|grep| grep.is_match(text));
+        if self.args.grep.is_none() || is_match(&format!("{}/{}", run.agent, run.run)) {
+            return Some(Listed { run, title: None });
         }
         let title = title::of(self.log, &run)?;
-        grep.is_match(&title).then_some(Listed { run, title: Title::Read(Some(title)) })
+        is_match(&title).then_some(Listed { run, title: Some(Some(title)) })
     }
 
-    /// Prints rows, and reads many titles on all processors: each title is a read of its own.
-    fn print(&self, mut rows: Vec<Listed>, out: &mut Output) -> Result<(), Failure> {
-        if !self.titles || rows.len() < FEW {
-            self.complete(&mut rows);
-        } else {
-            let threads = thread::available_parallelism().map_or(1, NonZero::get);
-            let share = rows.len().div_ceil(threads);
-            thread::scope(|scope| {
-                for some in rows.chunks_mut(share) {
-                    scope.spawn(|| self.complete(some));
+    /// Prints page by page, so that nothing waits for the rest; all processors read the titles.
+    fn print(
+        &self,
+        next: impl FnMut() -> Result<Option<Vec<Listed>>, Failure> + Send,
+        out: &mut Output,
+    ) -> Result<(), Failure> {
+        let (is_json, screen) = (out.is_json(), out.screen().cloned());
+        let printed = |mut rows: Vec<Listed>| {
+            let mut out = Output::memory(is_json, screen.clone());
+            for Listed { run, title } in &mut rows {
+                if !self.titles {
+                    *title = None;
+                } else if title.is_none() {
+                    *title = Some(title::of(self.log, run));
                 }
-            });
-        }
-        print(&rows, &self.short, out)
-    }
-
-    /// Reads the titles, or leaves out those that were read to find the runs.
-    fn complete(&self, rows: &mut [Listed]) {
-        for listed in rows {
-            if !self.titles {
-                listed.title = Title::Unread;
-            } else if listed.title.is_unread() {
-                listed.title = Title::Read(title::of(self.log, &listed.run));
             }
-        }
+            print(&rows, &self.short, &mut out).map(|()| out.take())
+        };
+        in_order(
+            next,
+            || (),
+            |(), rows, give| {
+                give(printed(rows));
+            },
+            |bytes| {
+                bytes.transpose()?.map_or(Ok(()), |bytes| out.raw(&bytes))?;
+                Ok(true)
+            },
+        )
     }
 }
 
@@ -296,7 +259,7 @@ impl<'a> Pages<'a> {
 /// What the arguments ask for, without the page.
 fn query(args: &LsArgs) -> RunQuery {
     let query = args.filters.started();
-    let oldest_first = args.oldest || (args.reverse && args.sort == Sort::Age);
+    let oldest_first = args.reverse && args.sort == Sort::Age;
     if oldest_first { query.oldest_first() } else { query }
 }
 
@@ -321,7 +284,7 @@ fn print<W: Write>(rows: &[Listed], short: &ShortIds, out: &mut Output<W>) -> Re
         Column::right("BYTES").optional(2),
         Column::text("TITLE"),
     ];
-    let has_titles = !rows.iter().all(|listed| listed.title.is_unread());
+    let has_titles = rows.iter().any(|listed| listed.title.is_some());
     let columns = &columns[..columns.len() - usize::from(!has_titles)];
     let cells: Vec<_> = rows.iter().map(|listed| cells(listed, short, out)).collect();
     Ok(table::write(out, columns, &cells)?)
@@ -345,39 +308,20 @@ fn cells<W: Write>(listed: &Listed, short: &ShortIds, out: &Output<W>) -> [Cell;
         run.ended_at.map_or_else(|| "-".to_owned(), time).into(),
         output::grouped(run.records).into(),
         output::size(run.bytes).into(),
-        listed.title().unwrap_or_default().into(),
+        listed.title.clone().flatten().unwrap_or_default().into(),
     ]
 }
 
-#[derive(Serialize)]
-struct AgentRow<'a> {
-    agent: &'a str,
-}
-
 fn agents(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
-    let mut left = args.limit.wanted();
-    let mut after = None;
-    while left > 0 {
-        // One more than requested shows whether there are more.
-        let page = log.agents(after.as_ref(), left.min(PAGE).saturating_add(1))?;
-        let has_more = page.len() > left;
-        for agent in page.iter().take(left) {
-            if out.is_json() {
-                out.object(&AgentRow { agent: agent.as_str() })?;
-            } else {
-                out.line(agent.as_str())?;
-            }
-        }
-        if has_more {
-            out.flush()?;
-            more("agents", None, "--all");
-            return Ok(());
-        }
-        left -= page.len();
-        after = match page.into_iter().next_back() {
-            Some(agent) => Some(agent),
-            None => return Ok(()),
-        };
+    let wanted = args.limit.wanted();
+    // One more than requested shows whether there are more.
+    let agents = log.agents(None, wanted.saturating_add(1))?;
+    for agent in agents.iter().take(wanted) {
+        out.tell(&json!({"agent": agent}), agent.as_str())?;
+    }
+    if agents.len() > wanted && wanted > 0 {
+        out.flush()?;
+        more("agents", None, "--all");
     }
     Ok(())
 }

@@ -4,26 +4,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use runlog::{AgentId, Error, Reader, RunId, RunRef, RunSummary, Timestamp};
+use runlog::{Reader, RecordView, RunRef, RunSummary, Timestamp};
 use runlog_formats::Format;
 use runlog_formats::count::{Amount, Counted, Counting, Said, Sum, Words};
 use runlog_formats::origin::Origin;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
+use crate::in_order::in_order;
 use crate::limit::Limit;
 use crate::message::{damaged, more};
-use crate::output::{Output, count, grouped};
+use crate::output::{Output, count};
+use crate::records;
 use crate::screen::Style;
 use crate::store;
-use crate::table::{self, Cell, Column};
-
-/// How many runs are read at once, and about how many bytes of them.
-const TOGETHER: (usize, u64) = (1024, 32 << 20);
+use crate::table::{self, Column};
 
 /// The options of `usage`.
 #[derive(Debug, clap::Args)]
@@ -48,47 +45,8 @@ enum By {
     Day,
 }
 
-/// What a row is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
-enum Group {
-    Agent { agent: AgentId },
-    Run { agent: AgentId, run: RunId },
-    Model { model: Option<String> },
-    Day { day: String },
-    Total,
-}
-
-/// What the messages of a group say.
-#[derive(Debug, Serialize)]
-struct Sums {
-    messages: u64,
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_tokens: u64,
-    cache_write_tokens: u64,
-    reasoning_tokens: u64,
-    /// In US dollars, of the messages that say what they cost; none where no message does.
-    cost: Option<f64>,
-    /// How many messages say what they cost.
-    messages_with_cost: u64,
-}
-
-impl From<Sum> for Sums {
-    fn from(sum: Sum) -> Self {
-        let Sum { messages, messages_with_cost, amount } = sum;
-        Self {
-            messages,
-            input_tokens: amount.input_tokens,
-            output_tokens: amount.output_tokens,
-            cache_read_tokens: amount.cache_read_tokens,
-            cache_write_tokens: amount.cache_write_tokens,
-            reasoning_tokens: amount.reasoning_tokens,
-            cost: amount.cost,
-            messages_with_cost,
-        }
-    }
-}
+/// What a row is about: the fields of [`By::fields`].
+type Group = Vec<Option<String>>;
 
 /// What rows are sorted by.
 fn tokens(sum: &Sum) -> u64 {
@@ -99,20 +57,8 @@ fn tokens(sum: &Sum) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// A row of the output.
-#[derive(Debug, Serialize)]
-struct Row<'a> {
-    #[serde(flatten)]
-    group: &'a Group,
-    #[serde(flatten)]
-    sums: Sums,
-    /// Of the total only.
-    #[serde(flatten)]
-    silent: Option<&'a Silent>,
-}
-
 /// The runs that add nothing.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Silent {
     /// They say nothing of usage that is understood.
     runs_without_usage: u64,
@@ -123,51 +69,55 @@ struct Silent {
 pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     args.filters.check(&log)?;
-    let mut sums = Adding::new(args);
-    let (mut some, mut bytes) = (Vec::new(), 0);
-    for run in log.runs(&args.filters.query().oldest_first()) {
-        let run = run?;
-        bytes += run.bytes;
-        some.push(run);
-        if some.len() >= TOGETHER.0 || bytes >= TOGETHER.1 {
-            sums.runs(&log, &some)?;
-            (some, bytes) = (Vec::new(), 0);
-        }
-    }
-    sums.runs(&log, &some)?;
-    let exit = sums.exit;
-    let rows = sums.rows();
-    print(args, &rows, &sums, out)?;
-    out.flush()?;
-    if rows.len() > args.wanted() {
-        more(args.by.plural(), None, "-n N, or --all");
-    }
-    Ok(exit)
-}
-
-impl UsageArgs {
-    fn wanted(&self) -> usize {
-        self.limit.wanted()
-    }
+    let mut sums = Adding {
+        args,
+        counting: Counting::default(),
+        groups: HashMap::new(),
+        total: Sum::default(),
+        silent: Silent::default(),
+        exit: Exit::Fine,
+    };
+    let mut runs = log.runs(&args.filters.query().oldest_first());
+    in_order(
+        || Ok(runs.next().transpose()?),
+        // Each thread has a handle and words of its own, so that none waits for another.
+        || (log.clone(), Words::default()),
+        |(log, words), run, give| {
+            give((Says::read(log, words, &run), run));
+        },
+        |read| {
+            if let Some((says, run)) = read {
+                sums.run(&run, says?);
+            }
+            Ok(true)
+        },
+    )?;
+    print(args, &sums, out)?;
+    Ok(sums.exit)
 }
 
 impl By {
-    /// The row of what a record of a run adds.
-    fn group(self, run: &RunSummary, counted: &Counted) -> Group {
+    /// What tells rows apart; the last of them is what they are called by.
+    fn fields(self) -> &'static [&'static str] {
         match self {
-            Self::Agent => Group::Agent { agent: run.agent.clone() },
-            Self::Run => Group::Run { agent: run.agent.clone(), run: run.run.clone() },
-            Self::Model => Group::Model { model: counted.model.clone() },
-            Self::Day => Group::Day { day: day(counted.time) },
+            Self::Agent => &["agent"],
+            Self::Run => &["agent", "run"],
+            Self::Model => &["model"],
+            Self::Day => &["day"],
         }
     }
 
-    fn plural(self) -> &'static str {
+    fn name(self) -> &'static str {
+        self.fields().last().copied().unwrap_or_default()
+    }
+
+    /// The row of what a record of a run adds.
+    fn group(self, run: &RunSummary, counted: &Counted) -> Group {
         match self {
-            Self::Agent => "agents",
-            Self::Run => "runs",
-            Self::Model => "models",
-            Self::Day => "days",
+            Self::Agent => vec![Some(run.agent.to_string())],
+            Self::Run => vec![Some(run.agent.to_string()), Some(run.run.to_string())],
+            Self::Model => vec![counted.model.clone()],
+            Self::Day => vec![Some(day(counted.time))],
         }
     }
 }
@@ -197,19 +147,12 @@ impl Says {
         let format = says.origin.as_ref().and_then(|origin| origin.format);
         // The records of other runs are read by their shapes.
         let format = format.unwrap_or(Format::JsonLines);
-        let mut trace = match log.trace(named) {
-            // It was deleted since it was listed.
-            Err(error) if error.is_not_found() => return Ok(says),
-            trace => trace?,
+        let Self { said, damage, .. } = &mut says;
+        let read = |record: &RecordView<'_>| {
+            words.read(format, record, said);
+            Ok::<_, Failure>(())
         };
-        while let Some(record) = trace.next_view() {
-            match record {
-                Ok(record) => words.read(format, &record, &mut says.said),
-                Err(Error::Evicted { .. }) => break,
-                Err(error) if error.is_corruption() => says.damage.push(error.to_string()),
-                Err(error) => return Err(error.into()),
-            }
-        }
+        records::each(log, run, read, |error| damage.push(error.to_string()))?;
         Ok(says)
     }
 }
@@ -224,67 +167,26 @@ struct Adding<'a> {
     exit: Exit,
 }
 
-impl<'a> Adding<'a> {
-    fn new(args: &'a UsageArgs) -> Self {
-        Self {
-            args,
-            counting: Counting::default(),
-            groups: HashMap::new(),
-            total: Sum::default(),
-            silent: Silent::default(),
-            exit: Exit::Fine,
+impl Adding<'_> {
+    fn run(&mut self, run: &RunSummary, says: Says) {
+        let Self { args, counting, groups, total, silent, exit } = self;
+        for error in says.damage {
+            damaged(&error);
+            *exit = Exit::Damage;
         }
-    }
-
-    /// Reads runs on all processors, and counts them in their order.
-    fn runs(&mut self, log: &Reader, runs: &[RunSummary]) -> Result<(), Failure> {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(runs.len());
-        let next = AtomicUsize::new(0);
-        let read = || {
-            // Each thread has a handle and words of its own, so that none waits for another.
-            let (log, words) = (log.clone(), Words::default());
-            let mut all = Vec::new();
-            loop {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some(run) = runs.get(place) else { return all };
-                all.push((place, Says::read(&log, &words, run)));
-            }
-        };
-        let mut all = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
-            let joined = workers.into_iter().map(|worker| match worker.join() {
-                Ok(all) => all,
-                Err(panic) => std::panic::resume_unwind(panic),
+        if !says.said.iter().any(Said::is_of_use) {
+            silent.runs_without_usage += 1;
+        } else if counting.is_copy(run, says.origin.as_ref()) {
+            silent.duplicate_runs += 1;
+        } else {
+            counting.run(&says.said, &mut |counted| {
+                if args.filters.takes_time(counted.time) {
+                    *total = total.plus(counted.sum);
+                    let sum = groups.entry(args.by.group(run, &counted)).or_default();
+                    *sum = sum.plus(counted.sum);
+                }
             });
-            joined.flatten().collect::<Vec<_>>()
-        });
-        all.sort_unstable_by_key(|(place, _)| *place);
-        for (run, (_, says)) in runs.iter().zip(all) {
-            let Says { said, damage, origin } = says?;
-            for error in damage {
-                damaged(&error);
-                self.exit = Exit::Damage;
-            }
-            if !said.iter().any(Said::is_of_use) {
-                self.silent.runs_without_usage += 1;
-            } else if self.counting.is_copy(run, origin.as_ref()) {
-                self.silent.duplicate_runs += 1;
-            } else {
-                self.run(run, &said);
-            }
         }
-        Ok(())
-    }
-
-    fn run(&mut self, run: &RunSummary, said: &[Said]) {
-        let Self { args, counting, groups, total, .. } = self;
-        counting.run(said, &mut |counted| {
-            if args.filters.takes_time(counted.time) {
-                *total = total.plus(counted.sum);
-                let sum = groups.entry(args.by.group(run, &counted)).or_default();
-                *sum = sum.plus(counted.sum);
-            }
-        });
     }
 
     /// The largest first; days in their order.
@@ -305,88 +207,79 @@ fn day(time: Timestamp) -> String {
     text
 }
 
-fn print(
-    args: &UsageArgs,
-    rows: &[(&Group, &Sum)],
-    sums: &Adding<'_>,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let listed = rows.iter().take(args.wanted());
-    let (total, silent) = (&sums.total, &sums.silent);
-    if out.is_json() {
-        for (group, sum) in listed {
-            out.object(&Row { group, sums: Sums::from(**sum), silent: None })?;
-        }
-        let (group, sums) = (&Group::Total, Sums::from(*total));
-        out.object(&Row { group, sums, silent: Some(silent) })?;
-        return Ok(());
-    }
-    let mut cells: Vec<[Cell; 8]> = Vec::new();
-    for (group, sum) in listed {
-        cells.push(row(Cell::styled(name(group), Style::Strong), sum));
-    }
-    cells.push(row(Cell::styled("(all)", Style::Strong), total));
-    let what = match args.by {
-        By::Agent => "AGENT",
-        By::Run => "RUN",
-        By::Model => "MODEL",
-        By::Day => "DAY",
-    };
+fn print(args: &UsageArgs, sums: &Adding<'_>, out: &mut Output) -> Result<(), Failure> {
+    let groups = sums.rows();
+    let wanted = args.limit.wanted();
+    let mut rows: Vec<Value> =
+        groups.iter().take(wanted).map(|(group, sum)| row(args.by, group, sum)).collect();
+    let mut total = row(args.by, &Group::new(), &sums.total);
+    total["what"] = json!("total");
+    let Silent { runs_without_usage: silent, duplicate_runs: copies } = sums.silent;
+    (total["runs_without_usage"], total["duplicate_runs"]) = (json!(silent), json!(copies));
+    rows.push(total);
     let columns = [
-        Column::id(what),
-        Column::right("MESSAGES").optional(3),
-        Column::right("INPUT"),
-        Column::right("OUTPUT"),
-        Column::right("CACHE READ").optional(2),
-        Column::right("CACHE WRITE").optional(1),
-        Column::right("REASONING").optional(0),
-        Column::right("COST"),
+        Column::id(args.by.name()).made(name).styled(Style::Strong),
+        Column::right("messages").optional(3),
+        Column::right("input_tokens").named("INPUT"),
+        Column::right("output_tokens").named("OUTPUT"),
+        Column::right("cache_read_tokens").named("CACHE READ").optional(2),
+        Column::right("cache_write_tokens").named("CACHE WRITE").optional(1),
+        Column::right("reasoning_tokens").named("REASONING").optional(0),
+        Column::right("cost").made(cost),
     ];
-    table::write(out, &columns, &cells)?;
-    if silent.runs_without_usage > 0 {
-        let (runs, say) = said_of(silent.runs_without_usage, "says", "say");
-        out.line(format!("{runs} {say} nothing of usage that is understood"))?;
+    table::list(out, &columns, &rows)?;
+    let told = [
+        (silent, "says", "say", "nothing of usage that is understood"),
+        (copies, "is a copy", "are copies", "of another run, which counts once"),
+    ];
+    for (runs, one, many, what) in told.into_iter().filter(|(runs, ..)| *runs > 0) {
+        if !out.is_json() {
+            let verb = if runs == 1 { one } else { many };
+            out.line(format!("{} {verb} {what}", count(runs, "run")))?;
+        }
     }
-    if silent.duplicate_runs > 0 {
-        let (runs, are) = said_of(silent.duplicate_runs, "is a copy", "are copies");
-        out.line(format!("{runs} {are} of another run, which counts once"))?;
+    out.flush()?;
+    if groups.len() > wanted {
+        more(&format!("{}s", args.by.name()), None, "-n N, or --all");
     }
     Ok(())
 }
 
-/// A number of runs, and the verb for it.
-fn said_of(runs: u64, one: &'static str, many: &'static str) -> (String, &'static str) {
-    (count(runs, "run"), if runs == 1 { one } else { many })
+fn row(by: By, group: &Group, sum: &Sum) -> Value {
+    let (mut row, amount) = (json!({"what": by.name()}), sum.amount);
+    for (name, text) in by.fields().iter().zip(group) {
+        row[*name] = json!(text);
+    }
+    for (name, number) in [
+        ("messages", sum.messages),
+        ("input_tokens", amount.input_tokens),
+        ("output_tokens", amount.output_tokens),
+        ("cache_read_tokens", amount.cache_read_tokens),
+        ("cache_write_tokens", amount.cache_write_tokens),
+        ("reasoning_tokens", amount.reasoning_tokens),
+        ("messages_with_cost", sum.messages_with_cost),
+    ] {
+        row[name] = json!(number);
+    }
+    // In US dollars, of the messages that say what they cost; none where no message does.
+    row["cost"] = json!(amount.cost);
+    row
 }
 
-fn name(group: &Group) -> String {
-    match group {
-        Group::Agent { agent } => agent.to_string(),
-        Group::Run { agent, run } => format!("{agent}/{run}"),
-        Group::Model { model } => model.clone().unwrap_or_else(|| "-".to_owned()),
-        Group::Day { day } => day.clone(),
-        Group::Total => "(all)".to_owned(),
+fn name(row: &Value) -> String {
+    let text = |name: &str| row[name].as_str().unwrap_or("-");
+    match text("what") {
+        "total" => "(all)".to_owned(),
+        "run" => format!("{}/{}", text("agent"), text("run")),
+        what => text(what).to_owned(),
     }
 }
 
-fn row(name: Cell, sum: &Sum) -> [Cell; 8] {
-    let amount = &sum.amount;
-    [
-        name,
-        grouped(sum.messages).into(),
-        grouped(amount.input_tokens).into(),
-        grouped(amount.output_tokens).into(),
-        grouped(amount.cache_read_tokens).into(),
-        grouped(amount.cache_write_tokens).into(),
-        grouped(amount.reasoning_tokens).into(),
-        cost(sum).into(),
-    ]
-}
-
 /// Dollars to four digits; with a sign where some messages do not say what they cost.
-fn cost(sum: &Sum) -> String {
-    let sign = if sum.messages_with_cost < sum.messages { "+" } else { "" };
-    sum.amount.cost.map_or_else(String::new, |cost| format!("${cost:.4}{sign}"))
+fn cost(row: &Value) -> String {
+    let all_say = row["messages_with_cost"] == row["messages"];
+    let sign = if all_say { "" } else { "+" };
+    row["cost"].as_f64().map_or_else(String::new, |cost| format!("${cost:.4}{sign}"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::Failure;
-use crate::in_order::in_order_watched;
+use crate::in_order::in_order;
 
 use super::done::{Done, How, Mark, Notice};
 use super::file::Importer;
@@ -93,16 +93,19 @@ impl ScanLoop {
         };
         let mut parts = files.chunks((files.len() / PARTS).clamp(1, MANY));
         let mut looks = Vec::new();
-        in_order_watched(
+        in_order(
             || Ok(parts.next()),
-            import,
+            || (),
+            |(), part, give| {
+                give(import(part));
+            },
             |part| {
                 for done in part.into_iter().flatten() {
                     let Some((path, file)) = files.get(looks.len()) else { break };
                     looks.push(file.report(reporter, path, done, is_later)?);
                 }
                 reporter.progress(bytes.load(Ordering::Relaxed));
-                Ok(())
+                Ok(true)
             },
         )?;
         let wrote = looks.iter().any(|look| look.wrote);

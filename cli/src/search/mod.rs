@@ -1,7 +1,7 @@
 //! `runlog search`: finds records by what their payloads say.
 //!
-//! A few threads take the next runs each; [`turns`] prints what they find in the order of the runs,
-//! newest first. Compressed records are searched like others.
+//! A few threads search the next runs each; [`turns`] prints what they find in the order of the
+//! runs, newest first. Compressed records are searched like others.
 
 mod excerpt;
 mod options;
@@ -11,23 +11,19 @@ mod together;
 mod turns;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 
 use runlog::{Reader, RunSummary};
 
 pub(crate) use self::options::SearchArgs;
 use self::pattern::Pattern;
 use self::searcher::Searcher;
-use self::turns::Turns;
+use self::turns::{Found, Turns};
 use crate::failure::{Exit, Failure};
 use crate::find;
+use crate::in_order::{in_order, threads};
 use crate::message;
-use crate::output::{Output, count, grouped, size};
+use crate::output::Output;
 use crate::store;
-
-/// The most threads: more wait for one another at the disk.
-const MAX_THREADS: usize = 8;
 
 /// How many runs a thread takes at once, at most, and how often it does that, at least.
 const TOGETHER: usize = 16;
@@ -49,49 +45,27 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
     let reads_most = args.run.is_none() && args.filters.may_choose_most();
     let log = if reads_most { store::open_to_read_most(path)? } else { store::open_to_read(path)? };
     let runs = runs(&log, args)?;
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.min(MAX_THREADS).min(runs.len());
     let (is_json, screen) = (out.is_json(), out.screen().cloned());
     let has_groups = !is_json && screen.is_some() && !args.runs && !args.count;
-    let turns = Turns::new(out, runs.len(), args.limit.unwrap_or(usize::MAX), has_groups);
-    let (taken, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let mut turns = Turns::new(out, runs.len(), args.limit.unwrap_or(usize::MAX), has_groups);
     // Runs that were written at the same time are next to one another, and one thread searches them
     // together. Two would wait for one another.
-    let share = (runs.len() / (threads.max(1) * SHARES)).clamp(1, TOGETHER);
-    let next = || {
-        let first = taken.fetch_add(share, Ordering::Relaxed);
-        let some = runs.get(first..)?;
-        Some((first.., some.iter().take(share))).filter(|_| !some.is_empty())
-    };
-    thread::scope(|scope| {
-        let work = || {
-            // Each thread has a handle and a pattern of its own, so that none waits for another.
-            let (log, pattern) = (log.clone(), pattern.clone());
-            let screen = screen.clone();
-            let searcher = Searcher { args, log, pattern, is_json, screen, turns: &turns };
-            let over = |run: &RunSummary| {
-                let _ = bytes.fetch_add(run.bytes, Ordering::Relaxed);
-            };
-            while let Some((places, some)) = next() {
-                let goes_on = match searcher.together(places.zip(some), over) {
-                    Ok(goes_on) => goes_on,
-                    Err(failure) => turns.fail(failure),
-                };
-                if !goes_on {
-                    return;
-                }
+    let mut shares = runs.chunks((runs.len() / (threads() * SHARES)).clamp(1, TOGETHER));
+    in_order(
+        || Ok(shares.next()),
+        // Each thread has a handle and a pattern of its own, so that none waits for another.
+        || {
+            let (log, pattern, screen) = (log.clone(), pattern.clone(), screen.clone());
+            Searcher { args, log, pattern, is_json, screen }
+        },
+        |searcher, some, give| {
+            if let Err(failure) = searcher.together(some, give) {
+                give(Err(failure));
             }
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        turns.wait(
-            || workers.iter().all(thread::ScopedJoinHandle::is_finished),
-            |done| {
-                let (done, all) = (grouped(done as u64), count(runs.len() as u64, "run"));
-                format!("searched {done} of {all}, {}", size(bytes.load(Ordering::Relaxed)))
-            },
-        );
-    });
-    turns.end()
+        },
+        |found| turns.take(&found.unwrap_or_else(|| Ok(Found::default()))?),
+    )?;
+    Ok(turns.end())
 }
 
 /// The runs to search, newest first.

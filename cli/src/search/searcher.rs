@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::excerpt::{CUT, Excerpt};
 use super::options::SearchArgs;
 use super::pattern::{Hit, Pattern};
-use super::turns::{Found, Turns};
+use super::turns::Found;
 use crate::conversation;
 use crate::failure::Failure;
 use crate::json::RecordRow;
@@ -21,15 +21,13 @@ use crate::output::{Output, size};
 use crate::screen::{Screen, Style};
 
 /// How many bytes of the results of a run are printed at once.
-pub(super) const CHUNK: usize = 4 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 
 /// The least room for text on a terminal.
 const LEAST_ROOM: usize = 20;
 
 /// A run that is being searched.
 pub(super) struct Searched<'r> {
-    /// Its place in the list.
-    pub(super) place: usize,
     pub(super) run: &'r RunSummary,
     /// The records that are left; `None` when it is over.
     pub(super) trace: Option<Trace>,
@@ -40,6 +38,8 @@ pub(super) struct Searched<'r> {
     pub(super) out: Output<Vec<u8>>,
     /// Where the matches begin in it.
     starts: Vec<usize>,
+    /// The records that could not be read.
+    damage: Vec<String>,
     /// The record after the last one that is shown.
     shown: Option<Seq>,
     /// The number of records to show after it.
@@ -49,18 +49,20 @@ pub(super) struct Searched<'r> {
 }
 
 impl<'r> Searched<'r> {
-    pub(super) fn new(
-        (place, run): (usize, &'r RunSummary),
-        trace: Option<Trace>,
-        out: Output<Vec<u8>>,
-    ) -> Self {
-        let (starts, shown, format) = (Vec::new(), None, None);
-        Self { place, run, trace, at: Lsn(0), matches: 0, out, starts, shown, wanted: 0, format }
+    pub(super) fn new(run: &'r RunSummary, trace: Option<Trace>, out: Output<Vec<u8>>) -> Self {
+        let (starts, damage, shown, format) = (Vec::new(), Vec::new(), None, None);
+        let (at, matches, wanted) = (Lsn(0), 0, 0);
+        Self { run, trace, at, matches, out, starts, damage, shown, wanted, format }
     }
 
     /// What was found since the last time.
     pub(super) fn take(&mut self) -> Found {
-        Found { bytes: self.out.take(), starts: std::mem::take(&mut self.starts) }
+        Found {
+            bytes: self.out.take(),
+            starts: std::mem::take(&mut self.starts),
+            damage: std::mem::take(&mut self.damage),
+            over: self.trace.is_none().then_some(self.run.bytes),
+        }
     }
 }
 
@@ -79,16 +81,15 @@ struct Row<'a> {
 }
 
 /// Searches runs.
-pub(super) struct Searcher<'a, 'o> {
+pub(super) struct Searcher<'a> {
     pub(super) args: &'a SearchArgs,
     pub(super) log: Reader,
     pub(super) pattern: Pattern,
     pub(super) is_json: bool,
     pub(super) screen: Option<Screen>,
-    pub(super) turns: &'a Turns<'o>,
 }
 
-impl Searcher<'_, '_> {
+impl Searcher<'_> {
     /// Searches a run until its records come after this place of the log, or there are none left,
     /// or so much is found that it is to be printed first.
     pub(super) fn records(&self, one: &mut Searched<'_>, until: Lsn) -> Result<(), Failure> {
@@ -98,7 +99,7 @@ impl Searcher<'_, '_> {
                 Ok(record) => record,
                 Err(Error::Evicted { .. }) => break,
                 Err(error) if error.is_corruption() => {
-                    self.turns.complain(&error.to_string());
+                    one.damage.push(error.to_string());
                     continue;
                 }
                 Err(error) => return Err(error.into()),

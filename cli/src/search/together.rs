@@ -6,41 +6,36 @@ use std::collections::VecDeque;
 use runlog::{Lsn, RunRef, RunSummary};
 
 use super::searcher::{CHUNK, Searched, Searcher};
+use super::turns::Found;
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// How far one run goes on in front of the others, in places of the log.
 const STRIDE: u64 = 256;
 
-impl Searcher<'_, '_> {
-    /// Searches these runs, and hands over what it finds in their order. `over` is told of each
-    /// that is done. Answers whether to go on.
-    pub(super) fn together<'r>(
+impl Searcher<'_> {
+    /// Searches these runs, and gives what it finds in their order, as long as that is wanted.
+    pub(super) fn together(
         &self,
-        runs: impl Iterator<Item = (usize, &'r RunSummary)>,
-        over: impl Fn(&RunSummary),
-    ) -> Result<bool, Failure> {
-        let open: Result<VecDeque<_>, Failure> = runs
-            .map(|(place, run)| {
-                let trace = match self.log.trace(RunRef::from(run)) {
-                    // It was deleted since the list was made.
-                    Err(error) if error.is_not_found() => None,
-                    trace => Some(trace?),
-                };
-                let out = Output::memory(self.is_json, self.screen.clone());
-                Ok(Searched::new((place, run), trace, out))
-            })
-            .collect();
-        let mut open = open?;
+        runs: &[RunSummary],
+        give: &mut dyn FnMut(Result<Found, Failure>) -> bool,
+    ) -> Result<(), Failure> {
+        let mut open = VecDeque::new();
+        for run in runs {
+            let trace = match self.log.trace(RunRef::from(run)) {
+                // It was deleted since the list was made.
+                Err(error) if error.is_not_found() => None,
+                trace => Some(trace?),
+            };
+            let out = Output::memory(self.is_json, self.screen.clone());
+            open.push_back(Searched::new(run, trace, out));
+        }
         while let Some(first) = open.front_mut() {
             let is_over = first.trace.is_none();
-            if (is_over || first.out.len() >= CHUNK)
-                && !self.turns.give(first.place, first.take(), is_over)
-            {
-                return Ok(false);
+            if (is_over || first.out.len() >= CHUNK) && !give(Ok(first.take())) {
+                return Ok(());
             }
             if is_over {
-                over(first.run);
                 open.pop_front();
                 continue;
             }
@@ -49,7 +44,7 @@ impl Searcher<'_, '_> {
                 self.records(one, until)?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 }
 
