@@ -59,14 +59,15 @@ fn factor(unit: &str) -> Option<u64> {
 }
 
 /// Reads an age. A number without a unit is refused, except for zero; and so are months and years,
-/// which have no length.
+/// which have no length, and times of the day.
 pub(crate) fn parse_age(text: &str) -> Result<Duration, &'static str> {
     let text = text.trim();
     if text == "0" {
         return Ok(Duration::ZERO);
     }
     let days = SpanRelativeTo::days_are_24_hours();
-    let span = Some(text).filter(|text| text.starts_with(|first: char| first.is_ascii_digit()));
+    let is_read = |first: char| first.is_ascii_digit() && !text.contains(':');
+    let span = Some(text).filter(|text| text.starts_with(is_read));
     let span = span.and_then(|text| text.parse::<Span>().ok()).ok_or(NO_AGE)?;
     let age = Duration::try_from(span.to_duration(days).map_err(|_| NO_AGE)?);
     let is_age = |age: &Duration| age.subsec_nanos() == 0 && age.as_secs() <= LONGEST;
@@ -182,7 +183,7 @@ mod tests {
     fn other_ages_are_refused() {
         for text in [
             "", " ", "30", "d", "-1d", "+1d", "1.5d", "1d-2h", "12h1d", "1d1d", "1D", "30M", "1mo",
-            "1y", "1d12", "1 d", "5ms", "1d,2h", "\u{663}d", "forever",
+            "1y", "1d12", "12:30:00", "5ms", "1d,2h", "\u{663}d", "forever",
         ] {
             assert_eq!(parse_age(text), Err(NO_AGE), "{text:?}");
         }

@@ -10,8 +10,8 @@ use crate::arguments::ordered;
 use crate::find::RunArgs;
 use crate::screen::Screen;
 use crate::{
-    adopt, backup, compact, demo, doctor, documents, du, end, export, gc, hold, import, inspect,
-    ls, manual, receipts, rm, salvage, search, show, tail, usage,
+    adopt, backup, compact, demo, doctor, documents, du, export, gc, hold, import, inspect, ls,
+    manual, receipts, rm, salvage, search, show, tail, usage,
 };
 
 const EXIT_CODES: &str = "\
@@ -220,7 +220,7 @@ pub(crate) enum Command {
     /// Release a run that is held.
     Release(RunArgs),
     /// End a run in progress whose program does not end it any more.
-    End(end::EndArgs),
+    End(hold::EndArgs),
     /// End all runs in progress whose programs died. On a terminal it asks before.
     ///
     /// One process at a time writes a store. While another one does, the command changes nothing

@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::json;
 
 use crate::escape::shown;
-use crate::examination::tell_problems;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
 use crate::store;
+use crate::verify::tell_problems;
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {

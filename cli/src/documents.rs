@@ -131,9 +131,9 @@ pub(crate) fn get(args: &GetArgs, path: &Path, out: &mut Output) -> Result<Exit,
         payload: Payload::new(document.content_type(), document.payload()),
     };
     if args.raw {
-        out.raw(document.payload())?
+        out.raw(document.payload())?;
     } else {
-        out.tell(&row, document.payload())?
+        out.tell(&row, document.payload())?;
     }
     out.flush()?;
     Ok(Exit::Fine)

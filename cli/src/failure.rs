@@ -89,8 +89,8 @@ impl Failure {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// What kind of failure it is, as a word of docs/schema/messages.schema.json, and how the command
-    /// ends.
+    /// What kind of failure it is, as a word of docs/schema/messages.schema.json, and how the
+    /// command ends.
     fn class(&self) -> (&'static str, Exit) {
         match self {
             Self::Store(error) if error.is_busy() => ("busy", Exit::Busy),

@@ -1,13 +1,16 @@
-//! `runlog hold` and `runlog release`: a held run is neither evicted nor deleted.
+//! `runlog hold` and `runlog release`: a held run is neither evicted nor deleted; and `runlog end`:
+//! ends a run whose own program does not end it any more.
 
 use std::path::Path;
 
-use runlog::RunSummary;
-use serde_json::json;
+use runlog::{Durability, Outcome, RunSummary};
+use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
+use crate::fields::fields;
 use crate::find::{self, RunArgs};
 use crate::output::Output;
+use crate::status::EndStatus;
 use crate::store;
 
 #[derive(Debug, clap::Args)]
@@ -20,6 +23,16 @@ pub(crate) struct HoldArgs {
     pub(crate) reason: String,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct EndArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// How the run ended.
+    #[arg(long)]
+    pub(crate) status: EndStatus,
+}
+
 pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
     let run = find::run_to_change(&log, &args.run)?;
@@ -30,7 +43,7 @@ pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exi
         (true, true) => "was held already, for another reason, which is replaced",
         (false, _) => "was held already, for this reason",
     };
-    print(&run, "hold", changed, done, out)
+    print(&run, "hold", ("changed", json!(changed)), done, out)
 }
 
 pub(crate) fn release(args: &RunArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
@@ -39,18 +52,30 @@ pub(crate) fn release(args: &RunArgs, path: &Path, out: &mut Output) -> Result<E
     let changed = log.release((run.agent.as_str(), run.run.as_str()))?;
     log.close()?;
     let done = if changed { "is released" } else { "was not held" };
-    print(&run, "release", changed, done, out)
+    print(&run, "release", ("changed", json!(changed)), done, out)
+}
+
+pub(crate) fn end(args: &EndArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
+    let log = store::open_existing(path)?;
+    let run = find::run_to_change(&log, &args.run)?;
+    let status = args.status.status();
+    let writer = log.writer(&run)?;
+    let _ = writer.end(&Outcome::new(status).durability(Durability::Disk))?;
+    drop(writer);
+    log.close()?;
+    print(&run, "end", ("status", json!(status)), &format!("is {status} now"), out)
 }
 
 fn print(
     summary: &RunSummary,
     action: &str,
-    changed: bool,
+    (name, value): (&'static str, Value),
     done: &str,
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let (run, agent) = (&summary.run, &summary.agent);
-    let object = json!({"action": action, "run": run, "agent": agent, "changed": changed});
+    let mut object = fields! {"action": action, "run": run, "agent": agent};
+    object.0.push((name, value));
     out.tell(&object, format!("run {run} of agent {agent} {done}"))?;
     Ok(Exit::Fine)
 }

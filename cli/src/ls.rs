@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use regex::Regex;
-use runlog::{Corruption, Cursor, Place, Reader, RunQuery, RunStatus, RunSummary};
+use runlog::{Corruption, Cursor, Place, Reader, RunStatus, RunSummary};
 use serde::Serialize;
 use serde_json::json;
 
@@ -71,13 +71,17 @@ enum Sort {
     Size,
 }
 
-/// A run, and what it is about: its title is read only where it is asked for, and may be none.
+/// What a run is about, if it says so.
+#[derive(Debug, Serialize)]
+struct Title(Option<String>);
+
+/// A run, and its title, which is read only where it is asked for.
 #[derive(Debug, Serialize)]
 struct Listed {
     #[serde(flatten)]
     run: RunSummary,
     #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<Option<String>>,
+    title: Option<Title>,
 }
 
 fn parse_pattern(text: &str) -> Result<Regex, String> {
@@ -91,11 +95,7 @@ pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, 
         agents(&log, args, out)?;
     } else {
         args.filters.check(&log)?;
-        let titles = if out.is_json() { args.titles } else { !args.no_titles };
-        // A pipe gets whole ids.
-        let short = out.screen().map(|_| ShortIds::of(&log)).transpose()?.unwrap_or_default();
-        let lists = Lists { log: &log, args, titles, short };
-        if args.sort == Sort::Size { lists.by_size(out)? } else { lists.by_age(out)? }
+        list(&log, args, out)?;
     }
     out.flush()?;
     Ok(if tell_lost(&log) { Exit::Damage } else { Exit::Fine })
@@ -112,155 +112,86 @@ fn tell_lost(log: &Reader) -> bool {
     store::tell_early_end(log) || !lost.is_empty()
 }
 
-/// Lists of runs.
-struct Lists<'a> {
-    log: &'a Reader,
-    args: &'a LsArgs,
-    /// Whether titles are shown.
-    titles: bool,
-    /// What the ids are shown as.
-    short: ShortIds,
+/// Lists runs: page by page, so that nothing waits for the rest; all processors read the titles.
+fn list(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
+    let (wanted, by_size) = (args.limit.wanted(), args.sort == Sort::Size);
+    let mut matching = runs(log, args)?.filter_map(|run| {
+        let matching = run.map(|run| matching(log, args, run));
+        matching.transpose()
+    });
+    let (mut left, mut last) = (wanted, None);
+    let page = || -> Result<_, Failure> {
+        let rows = matching.by_ref().take(left.min(PAGE)).collect::<Result<Vec<Listed>, _>>()?;
+        left -= rows.len();
+        last = rows.last().map(|listed| Cursor::from(&listed.run)).or(last);
+        Ok((!rows.is_empty()).then_some(rows))
+    };
+    let (is_json, screen) = (out.is_json(), out.screen().cloned());
+    let has_titles = if is_json { args.titles } else { !args.no_titles };
+    // A pipe gets whole ids.
+    let short = screen.as_ref().map(|_| ShortIds::of(log)).transpose()?.unwrap_or_default();
+    let printed = |mut rows: Vec<Listed>| {
+        let mut out = Output::memory(is_json, screen.clone());
+        for Listed { run, title } in &mut rows {
+            if !has_titles {
+                *title = None;
+            } else if title.is_none() {
+                *title = Some(Title(title::of(log, run)));
+            }
+        }
+        print(&rows, &short, &mut out).map(|()| out.take())
+    };
+    in_order(
+        page,
+        || (),
+        |(), rows, give| {
+            give(printed(rows));
+        },
+        |bytes| {
+            bytes.transpose()?.map_or(Ok(()), |bytes| out.raw(&bytes))?;
+            Ok(true)
+        },
+    )?;
+    if left == wanted && wanted > 0 && !is_json {
+        note("no runs");
+    }
+    if left == 0 && wanted > 0 && matching.next().is_some() {
+        out.flush()?;
+        match last.filter(|_| !by_size) {
+            Some(cursor) => more("runs", Some(&cursor.to_string()), "--all"),
+            None => more("runs", None, "-n N, or --all"),
+        }
+    }
+    Ok(())
 }
 
-impl Lists<'_> {
-    fn by_age(&self, out: &mut Output) -> Result<(), Failure> {
-        let wanted = self.args.limit.wanted();
-        let mut pages = Pages::new(self, wanted)?;
-        self.print(|| pages.next(), out)?;
-        let Pages { listed, after, .. } = pages;
-        let after = after.filter(|_| wanted > 0).map(|cursor| cursor.to_string());
-        self.end(listed, after.as_deref().map(|after| (Some(after), "--all")), out)
-    }
-
-    /// The largest first; all are read for that.
-    fn by_size(&self, out: &mut Output) -> Result<(), Failure> {
-        let mut runs = self.log.runs(&query(self.args)).collect::<Result<Vec<_>, _>>()?;
+/// The runs that the arguments ask for, in their order. By size, all are read for that.
+fn runs(
+    log: &Reader,
+    args: &LsArgs,
+) -> Result<Box<dyn Iterator<Item = runlog::Result<RunSummary>> + Send>, Failure> {
+    let after = args.after.as_deref().map(str::parse::<Cursor>).transpose()?;
+    let query = args.filters.started().after(after);
+    if args.sort == Sort::Size {
+        let mut runs = log.runs(&query).collect::<Result<Vec<_>, _>>()?;
         // Of the same size, in the order of age.
-        runs.sort_by_key(|run| if self.args.reverse { run.bytes } else { u64::MAX - run.bytes });
-        let wanted = self.args.limit.wanted();
-        let mut matching = runs.into_iter().filter_map(|run| self.matching(run));
-        let rows: Vec<Listed> = matching.by_ref().take(wanted).collect();
-        let has_more = wanted > 0 && matching.next().is_some();
-        let (listed, mut rows) = (rows.len(), rows.into_iter());
-        let page = || {
-            let page: Vec<_> = rows.by_ref().take(PAGE).collect();
-            Ok((!page.is_empty()).then_some(page))
-        };
-        self.print(page, out)?;
-        self.end(listed, has_more.then_some((None, "-n N, or --all")), out)
+        runs.sort_by_key(|run| if args.reverse { run.bytes } else { u64::MAX - run.bytes });
+        return Ok(Box::new(runs.into_iter().map(Ok)));
     }
-
-    /// Says that there are none, or more.
-    fn end(
-        &self,
-        listed: usize,
-        goes_on: Option<(Option<&str>, &str)>,
-        out: &mut Output,
-    ) -> Result<(), Failure> {
-        if listed == 0 && self.args.limit.wanted() > 0 && !out.is_json() {
-            note("no runs");
-        }
-        if let Some((after, otherwise)) = goes_on {
-            out.flush()?;
-            more("runs", after, otherwise);
-        }
-        Ok(())
-    }
-
-    /// The run, if it matches the pattern.
-    fn matching(&self, run: RunSummary) -> Option<Listed> {
-        let is_match = |text: &str| self.args.grep.as_ref().is_none_or(|grep| grep.is_match(text));
-        if self.args.grep.is_none() || is_match(&format!("{}/{}", run.agent, run.run)) {
-            return Some(Listed { run, title: None });
-        }
-        let title = title::of(self.log, &run)?;
-        is_match(&title).then_some(Listed { run, title: Some(Some(title)) })
-    }
-
-    /// Prints page by page, so that nothing waits for the rest; all processors read the titles.
-    fn print(
-        &self,
-        next: impl FnMut() -> Result<Option<Vec<Listed>>, Failure> + Send,
-        out: &mut Output,
-    ) -> Result<(), Failure> {
-        let (is_json, screen) = (out.is_json(), out.screen().cloned());
-        let printed = |mut rows: Vec<Listed>| {
-            let mut out = Output::memory(is_json, screen.clone());
-            for Listed { run, title } in &mut rows {
-                if !self.titles {
-                    *title = None;
-                } else if title.is_none() {
-                    *title = Some(title::of(self.log, run));
-                }
-            }
-            print(&rows, &self.short, &mut out).map(|()| out.take())
-        };
-        in_order(
-            next,
-            || (),
-            |(), rows, give| {
-                give(printed(rows));
-            },
-            |bytes| {
-                bytes.transpose()?.map_or(Ok(()), |bytes| out.raw(&bytes))?;
-                Ok(true)
-            },
-        )
-    }
+    let query = if args.reverse { query.oldest_first() } else { query };
+    // With a pattern, some are not listed; without one, one more shows whether there are more.
+    let most = args.limit.wanted().saturating_add(1);
+    Ok(Box::new(log.runs(&if args.grep.is_some() { query } else { query.limit(most) })))
 }
 
-/// The runs of a list by age, page by page.
-struct Pages<'a> {
-    lists: &'a Lists<'a>,
-    query: RunQuery,
-    /// Where the list goes on, if it does.
-    after: Option<Cursor>,
-    wanted: usize,
-    listed: usize,
-    is_over: bool,
-}
-
-impl<'a> Pages<'a> {
-    fn new(lists: &'a Lists<'a>, wanted: usize) -> Result<Self, Failure> {
-        let after = match &lists.args.after {
-            Some(text) => Some(text.parse::<Cursor>()?),
-            None => None,
-        };
-        let query = query(lists.args);
-        Ok(Self { lists, query, after, wanted, listed: 0, is_over: false })
+/// The run, if it matches the pattern.
+fn matching(log: &Reader, args: &LsArgs, run: RunSummary) -> Option<Listed> {
+    let Some(grep) = &args.grep else { return Some(Listed { run, title: None }) };
+    if grep.is_match(&format!("{}/{}", run.agent, run.run)) {
+        return Some(Listed { run, title: None });
     }
-
-    fn next(&mut self) -> Result<Option<Vec<Listed>>, Failure> {
-        if self.is_over || self.listed >= self.wanted {
-            return Ok(None);
-        }
-        let left = self.wanted - self.listed;
-        // With a pattern, some of a page are not listed.
-        let some = if self.lists.args.grep.is_some() { PAGE } else { left.min(PAGE) };
-        let query = self.query.clone().after(self.after).limit(some);
-        let page = self.lists.log.list_runs(&query)?;
-        self.after = page.next;
-        let mut rows: Vec<Listed> = Vec::with_capacity(page.runs.len());
-        for run in page.runs {
-            let Some(listed) = self.lists.matching(run) else { continue };
-            if rows.len() == left {
-                self.after = rows.last().map(|last| Cursor::from(&last.run));
-                self.is_over = true;
-                break;
-            }
-            rows.push(listed);
-        }
-        self.listed += rows.len();
-        self.is_over |= self.after.is_none();
-        Ok(Some(rows))
-    }
-}
-
-/// What the arguments ask for, without the page.
-fn query(args: &LsArgs) -> RunQuery {
-    let query = args.filters.started();
-    let oldest_first = args.reverse && args.sort == Sort::Age;
-    if oldest_first { query.oldest_first() } else { query }
+    let title = title::of(log, &run)?;
+    grep.is_match(&title).then_some(Listed { run, title: Some(Title(Some(title))) })
 }
 
 /// Prints runs as JSON Lines or as a table.
@@ -308,7 +239,7 @@ fn cells<W: Write>(listed: &Listed, short: &ShortIds, out: &Output<W>) -> [Cell;
         run.ended_at.map_or_else(|| "-".to_owned(), time).into(),
         output::grouped(run.records).into(),
         output::size(run.bytes).into(),
-        listed.title.clone().flatten().unwrap_or_default().into(),
+        listed.title.as_ref().and_then(|title| title.0.as_deref()).unwrap_or_default().into(),
     ]
 }
 

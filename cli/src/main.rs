@@ -23,9 +23,7 @@ mod demonstration;
 mod doctor;
 mod documents;
 mod du;
-mod end;
 mod escape;
-mod examination;
 mod export;
 mod failure;
 mod fields;
@@ -120,7 +118,7 @@ fn run(args: &Args, out: &mut Output) -> Result<Exit, Failure> {
         Command::Usage(args) => usage::run(args, &store, out),
         Command::Gc(gc) => gc::run(gc, &store, out),
         Command::Hold(hold) => hold::hold(hold, &store, out),
-        Command::End(end) => end::run(end, &store, out),
+        Command::End(end) => hold::end(end, &store, out),
         Command::Adopt(adopt) => adopt::run(adopt, &store, out),
         Command::Release(release) => hold::release(release, &store, out),
         Command::Rm(rm) => rm::run(rm, false, &store, out),

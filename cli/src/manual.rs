@@ -51,9 +51,9 @@ pub(crate) fn man(args: &ManArgs, mut whole: Command, out: &mut Output) -> Resul
 
 fn print(object: &Value, bytes: &[u8], out: &mut Output) -> Result<Exit, Failure> {
     if out.is_json() {
-        out.object(object)?
+        out.object(object)?;
     } else {
-        out.raw(bytes)?
+        out.raw(bytes)?;
     }
     Ok(Exit::Fine)
 }

@@ -166,7 +166,7 @@ impl<W: Write> Output<W> {
 
 /// `512 B`, `1.5 KiB`, `3.2 MiB`, ...
 pub(crate) fn size(bytes: u64) -> String {
-    format_size(bytes, BINARY.decimal_places(1).decimal_zeroes(1))
+    format_size(bytes, BINARY.decimal_places(1))
 }
 
 /// `1 record`, `2 records`, `1,234,567 records`.
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(size(0), "0 B");
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");
-        assert_eq!(size(1 << 20), "1.0 MiB");
-        assert_eq!(size(u64::MAX), "16.0 EiB");
+        assert_eq!(size(1 << 20), "1 MiB");
+        assert_eq!(size(u64::MAX), "16 EiB");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use runlog::SalvageReport;
 use serde_json::json;
 
 use crate::escape::shown;
-use crate::examination::tell_problems;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, count, size};
+use crate::verify::tell_problems;
 
 /// The arguments of `salvage`.
 #[derive(Debug, clap::Args)]

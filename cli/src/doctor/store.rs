@@ -13,11 +13,11 @@ use crate::amount::age;
 use crate::doctor::report::{Report, Severity, quoted};
 use crate::doctor::{file_system, since};
 use crate::du::Parts;
-use crate::examination::Damages;
 use crate::failure::{Failure, with_sources};
 use crate::formats::origin::Origin;
 use crate::inspect::{Front, Raw};
 use crate::output::{count, size};
+use crate::verify::Damages;
 
 /// Holds that are older than this are told.
 const OLD_HOLD: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -42,11 +42,6 @@ pub(super) struct Turns<'o> {
     is_on_screen: bool,
 }
 
-#[expect(clippy::disallowed_methods, reason = "progress is for people who wait")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 impl<'o> Turns<'o> {
     pub(super) fn new(out: &'o mut Output, runs: usize, most: usize, has_groups: bool) -> Self {
         Self {
@@ -59,7 +54,7 @@ impl<'o> Turns<'o> {
             done: 0,
             runs,
             bytes: 0,
-            shown: io::stderr().is_terminal().then(now),
+            shown: io::stderr().is_terminal().then(Instant::now),
             is_on_screen: false,
         }
     }
@@ -89,7 +84,7 @@ impl<'o> Turns<'o> {
             self.is_within = false;
         }
         if self.shown.is_some_and(|shown| shown.elapsed() > PROGRESS) {
-            (self.shown, self.is_on_screen) = (Some(now()), true);
+            (self.shown, self.is_on_screen) = (Some(Instant::now()), true);
             let (done, all) = (grouped(self.done as u64), count(self.runs as u64, "run"));
             let text = format!("\r\x1b[Ksearched {done} of {all}, {}", size(self.bytes));
             // It is only a service.

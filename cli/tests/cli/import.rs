@@ -432,7 +432,7 @@ fn a_file_of_holes_is_refused_at_once_and_the_others_go_on() {
     let ran = world.run(&["import", "--create", "a"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     for name in ["holes", "lines"] {
-        let said = format!("a/{name}.jsonl: more than 64.0 MiB of it are holes");
+        let said = format!("a/{name}.jsonl: more than 64 MiB of it are holes");
         assert!(ran.stderr.contains(&said), "{ran:?}");
     }
     assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
