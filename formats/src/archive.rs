@@ -63,17 +63,3 @@ fn without_directory<E>(
 fn shown(name: &str) -> String {
     name.chars().take(MAX_NAME).collect()
 }
-
-/// The names of the members; an error if it is no archive.
-pub(crate) fn names(bytes: &[u8]) -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    let none = members::<std::convert::Infallible>(bytes, &mut |name, _| {
-        names.push(name.to_owned());
-        Ok(())
-    });
-    match none {
-        Ok(Some(why)) if names.is_empty() => Err(why),
-        Ok(_) => Ok(names),
-        Err(never) => match never {},
-    }
-}

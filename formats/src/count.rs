@@ -468,11 +468,6 @@ fn tell(counted: Counted, each: &mut dyn FnMut(Counted)) {
 
 /// What stands for some bytes.
 fn digest(parts: &[&[u8]]) -> [u8; 16] {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update(part);
-    }
-    let mut bytes = [0; 16];
-    bytes.iter_mut().zip(digest.finalize()).for_each(|(byte, digit)| *byte = digit);
-    bytes
+    let digest = parts.iter().fold(Sha256::new(), Sha256::chain_update);
+    digest.finalize().first_chunk().copied().unwrap_or_default()
 }

@@ -5,7 +5,6 @@
 //! again.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +70,7 @@ impl Encoding {
     }
 
     /// Text in this encoding, without the mark. What is not UTF-8 has the replacement character.
-    fn encoded(self, text: &[u8]) -> Cow<'_, [u8]> {
+    pub(crate) fn encoded(self, text: &[u8]) -> Cow<'_, [u8]> {
         let bytes: fn(u16) -> [u8; 2] = match self {
             Self::Utf8 | Self::Utf8Mark => return Cow::Borrowed(text),
             Self::Utf16Le => u16::to_le_bytes,
@@ -87,24 +86,6 @@ impl Encoding {
             Self::Utf8 => Cow::Borrowed(text),
             _ => Cow::Owned([self.mark(), &self.encoded(text)].concat()),
         }
-    }
-}
-
-/// Writes the byte order mark, then text in an encoding. Each piece is a whole text by itself.
-#[derive(Debug)]
-pub(crate) struct Encoder<'w, W> {
-    pub(crate) out: &'w mut W,
-    pub(crate) encoding: Encoding,
-}
-
-impl<W: Write> Write for Encoder<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write_all(&self.encoding.encoded(bytes))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }
 

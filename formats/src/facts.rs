@@ -1,5 +1,7 @@
 //! What a record says of itself. Every field is what the data has, and absent where it has none.
 
+use std::sync::LazyLock;
+
 use runlog::{RunStatus, Timestamp};
 use serde::Serialize;
 use serde_json::{Number, Value};
@@ -123,85 +125,42 @@ impl Usage {
     /// The usage of an object, by the names that providers and programs give its fields.
     pub fn of(value: &Value) -> Option<Self> {
         let first = |paths: &[&str]| paths.iter().find_map(|path| count(at(value, path)?));
+        let [input, output, cache_read, cache_write, reasoning, cost] = &*PATHS;
         let usage = Self {
-            input_tokens: first(&INPUT),
-            output_tokens: first(&OUTPUT),
-            cache_read_tokens: first(&CACHE_READ),
-            cache_write_tokens: first(&CACHE_WRITE),
-            reasoning_tokens: first(&REASONING),
-            cost: COST.iter().find_map(|path| number(at(value, path)?)),
+            input_tokens: first(input),
+            output_tokens: first(output),
+            cache_read_tokens: first(cache_read),
+            cache_write_tokens: first(cache_write),
+            reasoning_tokens: first(reasoning),
+            cost: cost.iter().find_map(|path| number(at(value, path)?)),
         };
         Some(usage).filter(|usage| *usage != Self::default())
     }
 }
 
-/// The names that providers and programs give what a model read.
-const INPUT: [&str; 9] = [
-    "input_tokens",
-    "prompt_tokens",
-    "input",
-    "inputTokens",
-    "promptTokens",
-    "tokensIn",
-    "prompt",
-    "promptTokenCount",
-    "total_prompt_tokens",
+/// The names that providers and programs give what a model read, what it wrote, what was read from
+/// a cache and written into it, what the model wrote to itself, and the cost in US dollars.
+const NAMES: [&str; 6] = [
+    "input_tokens prompt_tokens input inputTokens promptTokens tokensIn prompt promptTokenCount \
+     total_prompt_tokens",
+    "output_tokens completion_tokens output outputTokens completionTokens tokensOut completion \
+     candidatesTokenCount total_completion_tokens",
+    "cache_read_input_tokens cached_input_tokens input_tokens_cache_read cacheRead cached_tokens \
+     cached prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens \
+     input_token_details.cache_read cacheReadInputTokens cacheReadTokens cacheReads \
+     cache_read_tokens cache.read cachedContentTokenCount total_cached_tokens",
+    "cache_creation_input_tokens input_tokens_cache_write cacheWrite cache_write_input_tokens \
+     input_token_details.cache_creation cacheCreationInputTokens cacheWriteTokens cacheWrites \
+     cache_write_tokens cache.write",
+    "reasoning_output_tokens reasoning_tokens thoughts completion_tokens_details.reasoning_tokens \
+     output_tokens_details.reasoning_tokens output_token_details.reasoning reasoningTokens \
+     reasoning thoughtsTokenCount",
+    "cost.total cost_usd total_cost cost costUSD total_cost_usd",
 ];
-const OUTPUT: [&str; 9] = [
-    "output_tokens",
-    "completion_tokens",
-    "output",
-    "outputTokens",
-    "completionTokens",
-    "tokensOut",
-    "completion",
-    "candidatesTokenCount",
-    "total_completion_tokens",
-];
-const CACHE_READ: [&str; 16] = [
-    "cache_read_input_tokens",
-    "cached_input_tokens",
-    "input_tokens_cache_read",
-    "cacheRead",
-    "cached_tokens",
-    "cached",
-    "prompt_tokens_details.cached_tokens",
-    "input_tokens_details.cached_tokens",
-    "input_token_details.cache_read",
-    "cacheReadInputTokens",
-    "cacheReadTokens",
-    "cacheReads",
-    "cache_read_tokens",
-    "cache.read",
-    "cachedContentTokenCount",
-    "total_cached_tokens",
-];
-const CACHE_WRITE: [&str; 10] = [
-    "cache_creation_input_tokens",
-    "input_tokens_cache_write",
-    "cacheWrite",
-    "cache_write_input_tokens",
-    "input_token_details.cache_creation",
-    "cacheCreationInputTokens",
-    "cacheWriteTokens",
-    "cacheWrites",
-    "cache_write_tokens",
-    "cache.write",
-];
-const REASONING: [&str; 9] = [
-    "reasoning_output_tokens",
-    "reasoning_tokens",
-    "thoughts",
-    "completion_tokens_details.reasoning_tokens",
-    "output_tokens_details.reasoning_tokens",
-    "output_token_details.reasoning",
-    "reasoningTokens",
-    "reasoning",
-    "thoughtsTokenCount",
-];
-/// In US dollars.
-const COST: [&str; 6] =
-    ["cost.total", "cost_usd", "total_cost", "cost", "costUSD", "total_cost_usd"];
+
+/// The same, one by one.
+static PATHS: LazyLock<[Vec<&str>; 6]> =
+    LazyLock::new(|| NAMES.map(|names| names.split_ascii_whitespace().collect()));
 
 /// A count, which some programs write as `10.0` or `"10"`.
 fn count(value: &Value) -> Option<u64> {
@@ -244,21 +203,19 @@ pub fn key(message: &Value, id: &str) -> Option<String> {
 
 /// The time at a path that counts seconds since 1970.
 pub fn unix_time(value: &Value, path: &str) -> Option<Timestamp> {
-    let seconds = at(value, path)?.as_f64()?;
-    // Microseconds are what a f64 still tells of this century.
-    let micros = (seconds * 1e6).round();
-    if !(0.0..=9e15).contains(&micros) {
-        return None;
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "it is a whole number in range")]
-    (micros as i64).checked_mul(1000).map(Timestamp)
+    since_1970(value, path, 1e6)
 }
 
 /// The time at a path that counts milliseconds since 1970.
 pub fn unix_millis(value: &Value, path: &str) -> Option<Timestamp> {
-    let millis =
-        at(value, path)?.as_i64().filter(|millis| (0..=9_000_000_000_000).contains(millis));
-    millis?.checked_mul(1_000_000).map(Timestamp)
+    since_1970(value, path, 1e3)
+}
+
+fn since_1970(value: &Value, path: &str, micros_of_unit: f64) -> Option<Timestamp> {
+    // Microseconds are what a f64 still tells of this century.
+    let micros = (at(value, path)?.as_f64()? * micros_of_unit).round();
+    #[expect(clippy::cast_possible_truncation, reason = "it is a whole number in range")]
+    (0.0..=9e15).contains(&micros).then(|| Timestamp(micros as i64 * 1000))
 }
 
 /// The objects of the array at a path.

@@ -340,24 +340,12 @@ impl<'a> Scanner<'a> {
 
 /// The number of bytes before the first quote, backslash or control character.
 fn plain(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
-    // Of the marks that a difference leaves, the lowest one is right.
-    let below = |word: u64, byte: u8| word.wrapping_sub(ONES * u64::from(byte)) & !word & HIGH;
-    let (words, _) = bytes.as_chunks();
-    let mut at = 0;
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-        let marks = below(word, b' ') | is(b'"') | is(b'\\');
-        if marks != 0 {
-            return at + (marks.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    let rest = bytes.get(at..).unwrap_or_default();
-    let is_special = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
-    at + rest.iter().position(is_special).unwrap_or(rest.len())
+    let len = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
+    let text = bytes.get(..len).unwrap_or_default();
+    // The smallest one is found many bytes at a time.
+    let has_control = text.iter().copied().fold(u8::MAX, u8::min) < b' ';
+    let control = || text.iter().position(|byte| *byte < b' ');
+    has_control.then(control).flatten().unwrap_or(len)
 }
 
 /// What a string is that was passed over. The library gives halves of surrogate pairs as bytes that
@@ -372,15 +360,12 @@ fn unescaped(quoted: &str) -> Cow<'_, str> {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         // Each half has three bytes, of which only the first one is this.
-        if chunk.invalid() == [FIRST_OF_HALF] {
+        if chunk.invalid() == [0xed] {
             text.push(char::REPLACEMENT_CHARACTER);
         }
     }
     Cow::Owned(text)
 }
-
-/// The first byte of half a surrogate pair.
-const FIRST_OF_HALF: u8 = 0xed;
 
 #[cfg(test)]
 mod tests {

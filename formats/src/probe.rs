@@ -15,14 +15,15 @@
 //!
 //! Which JSON Lines they are is told by the first lines, which document by its members.
 
-use std::io::{self, Read, Seek};
+use std::convert::Infallible;
+use std::io;
 
 use super::documents::series;
 use super::json::{Scanner, without_mark};
 use super::{Format, archive, documents, ends, foreign, lines};
 
 /// How much of a file is looked at to see whether it has lines, and which.
-const HEAD: u64 = 256 << 10;
+pub const HEAD: u64 = 256 << 10;
 
 /// The longest JSON document, and the longest archive: they are held in memory.
 pub const MAX_DOCUMENT: u64 = 256 << 20;
@@ -33,7 +34,7 @@ const STORE: &[u8] = b"\x93RUNLOG";
 /// What a file is.
 #[derive(Debug)]
 pub enum Known {
-    /// Lines; the file stands at its beginning again.
+    /// Lines.
     Lines(Format),
     /// A JSON document, whole.
     Document(Format, String),
@@ -45,55 +46,54 @@ pub enum Known {
     Unknown(String),
 }
 
-/// Looks at a file of this length, which stands at its beginning.
-pub fn probe(file: &mut (impl Read + Seek), len: u64, name: &str) -> io::Result<Known> {
-    let mut head = Vec::with_capacity(usize::try_from(len.min(HEAD)).unwrap_or_default());
-    file.by_ref().take(HEAD).read_to_end(&mut head)?;
-    file.rewind()?;
+/// Reads all of a file.
+type Whole<'w> = &'w dyn Fn() -> io::Result<Vec<u8>>;
+
+/// Looks at a file of this length, which begins so, for [`HEAD`] bytes at most. `whole` reads all
+/// of it.
+///
+/// # Errors
+/// Those of `whole`.
+pub fn probe(head: &[u8], len: u64, name: &str, whole: Whole<'_>) -> io::Result<Known> {
     if head.starts_with(STORE) {
         return Ok(Known::Store);
     }
     let name = name.to_ascii_lowercase();
-    let is_whole = head.len() as u64 == len;
-    if head.starts_with(b"PK\x03\x04") && !is_of_lines(&name) {
-        return archive(file, len);
+    let (is_of_document, is_of_lines) = (is_of_document(&name), is_of_lines(&name));
+    if head.starts_with(b"PK\x03\x04") && !is_of_lines {
+        return archive(len, whole);
     }
-    if let Some(why) = foreign::named(&head, &name) {
+    if let Some(why) = foreign::named(head, &name) {
         return Ok(Known::Unknown(why));
     }
-    let begins = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head);
-    if matches!(begins.trim_ascii_start().first(), Some(b'{' | b'[')) {
-        // A line of such a file may be longer than the look.
-        let is_long_line = is_of_lines(&name) && !head.contains(&b'\n');
-        let has_lines = is_long_line || has_lines(begins, is_whole, is_of_document(&name));
-        if has_lines && !is_of_traces(begins) {
-            let is_one_line = !begins.trim_ascii().contains(&b'\n');
-            if is_one_line && begins.trim_ascii_start().starts_with(b"[") {
-                if let Ok(Known::Document(format, text)) = document(file, len, &name)?
-                    && series::is_array_of_objects(without_mark(&text))
-                {
-                    return Ok(Known::Document(format, text));
-                }
-                file.rewind()?;
-            }
-            return Ok(Known::Lines(lines::format(first_lines(&head))));
+    let begins = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    let is_json = matches!(begins.first(), Some(b'{' | b'['));
+    // A line of such a file may be longer than the look.
+    let is_long_line = is_of_lines && !head.contains(&b'\n');
+    let is_whole = head.len() as u64 == len;
+    let has_lines = || is_long_line || has_lines(begins, is_whole, is_of_document);
+    if is_json && has_lines() && !is_of_traces(begins) {
+        let is_one_line = !begins.trim_ascii_end().contains(&b'\n');
+        if is_one_line
+            && begins.starts_with(b"[")
+            && let Ok(Known::Document(format, text)) = document(len, &name, whole)?
+            && series::is_array_of_objects(without_mark(&text))
+        {
+            return Ok(Known::Document(format, text));
         }
-        let why = match document(file, len, &name)? {
+        return Ok(Known::Lines(lines::format(first_lines(head))));
+    }
+    // A document may be a single number or word as well.
+    if is_json || is_of_document {
+        match document(len, &name, whole)? {
             Ok(known) => return Ok(known),
-            Err(why) => why,
-        };
-        file.rewind()?;
-        if is_of_document(&name) {
-            return Ok(Known::Unknown(why));
+            Err(why) if is_of_document => return Ok(Known::Unknown(why)),
+            Err(_) => {}
         }
-    } else if is_of_document(&name) {
-        // A document may be a single number or word as well.
-        return Ok(document(file, len, &name)?.unwrap_or_else(Known::Unknown));
     }
-    if is_of_lines(&name) {
-        return Ok(Known::Lines(lines::format(first_lines(&head))));
-    }
-    Ok(if is_text(&head) {
+    Ok(if is_of_lines {
+        Known::Lines(lines::format(first_lines(head)))
+    } else if is_text(head) {
         Known::Lines(Format::Text)
     } else {
         Known::Unknown("neither JSON, nor text, nor an archive that is known".to_owned())
@@ -151,53 +151,38 @@ fn too_long(len: u64) -> Option<String> {
 }
 
 /// The whole file as one JSON document, or why it is none.
-fn document(file: &mut impl Read, len: u64, name: &str) -> io::Result<Result<Known, String>> {
+fn document(len: u64, name: &str, whole: Whole<'_>) -> io::Result<Result<Known, String>> {
     if let Some(why) = too_long(len) {
         return Ok(Err(why));
     }
-    let bytes = whole(file, len)?;
-    let Ok(text) = String::from_utf8(bytes) else {
+    let Ok(text) = String::from_utf8(whole()?) else {
         return Ok(Err("not JSON: it is not UTF-8".to_owned()));
     };
     let read = documents::read(without_mark(&text)).map(|document| {
         series::array_format(&document).unwrap_or_else(|| documents::format(&document, name))
     });
-    Ok(match read {
-        Ok(format) => Ok(Known::Document(format, text)),
-        Err(error) => match series::format(&text) {
-            Some(format) => Ok(Known::Document(format, text)),
-            None => Err(error.to_string()),
-        },
-    })
-}
-
-fn whole(file: &mut impl Read, len: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-    file.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_DOCUMENT {
-        let grew = "the document grew while it was read";
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, grew));
-    }
-    Ok(bytes)
+    let format = read.or_else(|error| series::format(&text).ok_or(error));
+    Ok(format.map(|format| Known::Document(format, text)).map_err(|error| error.to_string()))
 }
 
 /// A zip archive that is a log of Inspect.
-fn archive(file: &mut impl Read, len: u64) -> io::Result<Known> {
+fn archive(len: u64, whole: Whole<'_>) -> io::Result<Known> {
     if let Some(why) = too_long(len) {
         return Ok(Known::Unknown(why));
     }
-    let bytes = whole(file, len)?;
-    let names = match archive::names(&bytes) {
-        Ok(names) => names,
-        Err(error) => {
-            return Ok(Known::Unknown(format!("a zip archive that cannot be read: {error}")));
+    let bytes = whole()?;
+    let (mut is_empty, mut is_log) = (true, false);
+    let Ok(why) = archive::members(&bytes, &mut |name, _| {
+        is_empty = false;
+        is_log |= name == "header.json" || name.starts_with("_journal/");
+        Ok::<_, Infallible>(())
+    });
+    Ok(match why {
+        Some(why) if is_empty => {
+            Known::Unknown(format!("a zip archive that cannot be read: {why}"))
         }
-    };
-    let is_log = |name: &String| name == "header.json" || name.starts_with("_journal/");
-    Ok(if names.iter().any(is_log) {
-        Known::Archive(bytes)
-    } else {
-        Known::Unknown("a zip archive that is no log of Inspect".to_owned())
+        _ if is_log => Known::Archive(bytes),
+        _ => Known::Unknown("a zip archive that is no log of Inspect".to_owned()),
     })
 }
 
@@ -206,7 +191,8 @@ mod tests {
     use super::*;
 
     fn known(name: &str, bytes: &[u8]) -> Known {
-        probe(&mut io::Cursor::new(bytes), bytes.len() as u64, name).expect("a look")
+        let head = &bytes[..bytes.len().min(usize::try_from(HEAD).expect("a length"))];
+        probe(head, bytes.len() as u64, name, &|| Ok(bytes.to_vec())).expect("a look")
     }
 
     fn of(name: &str, bytes: &[u8]) -> String {

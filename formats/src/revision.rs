@@ -2,14 +2,14 @@
 //! and then the present parts around the steps.
 //!
 //! The records of such a run are those of the document as it was first, and then for each time that
-//! it went on: its new steps, its parts of the kind [`PART`](crate::PART), and one record of the
+//! it went on: its new steps, its parts of the kind [`PART`], and one record of the
 //! kind [`REVISION`]. That record says how the parts and all steps of the run make the document.
 //! Records after the last revision are no part of the file: an import was cut short there, or
 //! another program appended them.
 
-use std::io::{self, Write};
-
 use serde::{Deserialize, Serialize};
+
+use super::PART;
 
 /// The kind of a record that says how a document went on.
 pub const REVISION: &str = "document-revision";
@@ -40,27 +40,16 @@ impl Revision {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Writes the document; nothing is written for a step or a part that is not there.
-    pub(crate) fn write(
+    /// The parts and the steps in the order of the document, each with its kind if it is a part.
+    pub(crate) fn pieces<'r>(
         &self,
-        out: &mut impl Write,
-        steps: &[Vec<u8>],
-        parts: &[Vec<u8>],
-    ) -> io::Result<()> {
-        let mut ordered = self.parts.iter().zip(parts).peekable();
-        let mut follows_step = false;
-        let count = usize::try_from(self.steps).unwrap_or(usize::MAX);
-        for (before, step) in (0..).zip(steps.iter().take(count)) {
-            while let Some((_, part)) = ordered.next_if(|(at, _)| **at <= before) {
-                out.write_all(part)?;
-                follows_step = false;
-            }
-            if follows_step {
-                out.write_all(self.join.as_bytes())?;
-            }
-            out.write_all(step)?;
-            follows_step = true;
-        }
-        ordered.try_for_each(|(_, part)| out.write_all(part))
+        steps: &'r [Vec<u8>],
+        parts: &'r [Vec<u8>],
+    ) -> impl Iterator<Item = (Option<&'static str>, &'r Vec<u8>)> {
+        let parts = self.parts.iter().zip(parts).map(|(at, part)| ((*at, false), part));
+        let steps = (0..self.steps).zip(steps).map(|(at, step)| ((at, true), step));
+        let mut pieces: Vec<_> = parts.chain(steps).collect();
+        pieces.sort_by_key(|(at, _)| *at);
+        pieces.into_iter().map(|((_, is_step), piece)| ((!is_step).then_some(PART), piece))
     }
 }

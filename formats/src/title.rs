@@ -138,14 +138,10 @@ pub fn of(log: &Reader, run: &RunSummary) -> Option<String> {
             break;
         }
     }
-    let mut name: Option<(Rank, String)> = None;
-    for record in trace.rev().take(LAST).flatten().filter(|record| is_name(record.kind())) {
-        let found = of_record(record.kind(), record.content_type(), record.payload());
-        name = match (found, name) {
-            (Some(found), Some(name)) if found.0 <= name.0 => Some(name),
-            (found, name) => found.or(name),
-        };
-    }
+    let last = trace.rev().take(LAST).flatten().filter(|record| is_name(record.kind()));
+    let names =
+        last.filter_map(|record| of_record(record.kind(), record.content_type(), record.payload()));
+    let name = names.reduce(|best, name| if name.0 > best.0 { name } else { best });
     let is_better =
         |(rank, _): &(Rank, String)| titles.best.as_ref().is_none_or(|(best, _)| rank >= best);
     name.filter(is_better).map(|(_, title)| title).or_else(|| titles.title())
@@ -182,7 +178,7 @@ fn title(record: &Value) -> Option<(Rank, String)> {
     if let Some((_, path, rank)) = named {
         return Some((*rank, clipped(at(record, path)?.as_str()?)?));
     }
-    if let Some(name) = lines::name(record).or_else(|| documents::name(record)) {
+    if let Some(name) = lines::name(record).or_else(|| documents::opencode::name(record)) {
         return Some((Rank::Given, clipped(name)?));
     }
     if let Some(asked) = documents::asked(record) {
@@ -297,21 +293,10 @@ fn between<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
 
 /// The beginning of a text in one line.
 fn clipped(text: &str) -> Option<String> {
-    let mut title = String::new();
-    let mut left = MAX;
-    for word in text.split_whitespace() {
-        if !title.is_empty() {
-            title.push(' ');
-            left -= 1;
-        }
-        let cut: String = word.chars().take(left).collect();
-        left -= cut.chars().count();
-        title.push_str(&cut);
-        if left <= 1 {
-            break;
-        }
-    }
-    Some(title).filter(|title| !title.is_empty())
+    let word = |word: &str| word.chars().take(MAX).collect();
+    let words: Vec<String> = text.split_whitespace().take(MAX).map(word).collect();
+    let title: String = words.join(" ").chars().take(MAX).collect();
+    Some(title.trim_end().to_owned()).filter(|title| !title.is_empty())
 }
 
 #[cfg(test)]

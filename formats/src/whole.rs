@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use runlog_stores::json_lines::UNTERMINATED;
 
-use super::encoding::{Encoder, Encoding};
+use super::encoding::Encoding;
 use super::origin::Origin;
 use super::revision::{REVISION, Revision};
 use super::{Layout, PART, envelope};
@@ -32,7 +32,7 @@ enum Due {
 }
 
 /// The records of a document that may have gone on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kept {
     /// The document as it was imported, and later records that are no part of a revision.
     written: Vec<u8>,
@@ -64,12 +64,7 @@ impl Whole {
         let join = origin.map_or_else(String::new, |origin| origin.join.clone());
         // Only a document that has more records than it was imported with may have gone on.
         let first = origin.and_then(|origin| origin.records).filter(|first| *first < records);
-        let kept = first.filter(|_| layout == Layout::Document).map(|_| Kept {
-            written: Vec::new(),
-            steps: Vec::new(),
-            parts: Vec::new(),
-            revised: None,
-        });
+        let kept = first.filter(|_| layout == Layout::Document).map(|_| Kept::default());
         Self { layout, encoding, is_begun: false, join, due: Due::Nothing, kept }
     }
 
@@ -91,19 +86,25 @@ impl Whole {
             return self.add(out, kind, payload, is_enveloped);
         }
         self.begin(out)?;
-        self.add(&mut Encoder { out, encoding: self.encoding }, kind, payload, is_enveloped)
+        let mut text = Vec::new();
+        self.add(&mut text, kind, payload, is_enveloped)?;
+        out.write_all(&self.encoding.encoded(&text))
     }
 
     /// Writes what is left.
     pub fn finish(&mut self, out: &mut impl Write) -> io::Result<Finished> {
         self.begin(out)?;
         let Some(kept) = self.kept.take() else { return Ok(Finished::default()) };
-        let mut out = Encoder { out, encoding: self.encoding };
         let Some((revision, parts)) = kept.revised else {
-            out.write_all(&kept.written)?;
+            out.write_all(&self.encoding.encoded(&kept.written))?;
             return Ok(Finished { digest: None, has_more: true });
         };
-        revision.write(&mut out, &kept.steps, &parts)?;
+        let mut text = Vec::new();
+        (self.join, self.due) = (revision.join.clone(), Due::Nothing);
+        for (kind, piece) in revision.pieces(&kept.steps, &parts) {
+            self.add(&mut text, kind, piece, false)?;
+        }
+        out.write_all(&self.encoding.encoded(&text))?;
         let has_more = !kept.parts.is_empty() || kept.steps.len() as u64 > revision.steps;
         Ok(Finished { digest: Some(revision.digest), has_more })
     }

@@ -56,7 +56,7 @@ impl Importer<'_> {
         {
             return Ok(done);
         }
-        let mut input = match Input::new(file, &metadata) {
+        let input = match Input::new(file, &metadata) {
             // A file that is being written may be without it soon.
             Err(FileError::File(Refusal::Packed { .. } | Refusal::NotUtf16))
                 if self.args.follow =>

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::formats::encoding::Encoding;
 use crate::formats::origin::{digest, digest_text};
-use crate::formats::probe::{Known, MAX_DOCUMENT, probe};
+use crate::formats::probe::{HEAD, Known, MAX_DOCUMENT, probe};
 
 use super::refusal::{FileError, Refusal};
 
@@ -76,11 +76,15 @@ impl Input {
     }
 
     /// What it is, by its content and its name.
-    pub(crate) fn probe(&mut self, name: &str) -> io::Result<Known> {
-        match &self.whole {
-            Some(bytes) => probe(&mut Cursor::new(bytes), self.len, name),
-            None => probe(&mut self.file, self.len, name),
-        }
+    pub(crate) fn probe(&self, name: &str) -> io::Result<Known> {
+        let whole =
+            || self.whole.as_ref().map_or_else(|| read(&self.file, self.len), |w| Ok(w.clone()));
+        let head = match &self.whole {
+            Some(bytes) => &bytes[..],
+            None => &read(&self.file, HEAD)?,
+        };
+        let len = usize::try_from(HEAD).map_or(head.len(), |most| most.min(head.len()));
+        probe(head.get(..len).unwrap_or_default(), self.len, name, &whole)
     }
 
     /// All of it, if it is short.

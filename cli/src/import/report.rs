@@ -263,10 +263,14 @@ impl<'a> Reporter<'a> {
             self.out.line(format!("  {file}: {} more", count(unlisted, "damaged line")))?;
         }
         for (member, why) in done.unread.iter().take(LISTED) {
+            let place = match &source.parts {
+                Some(parts) => shown(&parts.path(member)),
+                None => format!("{file}: {member}"),
+            };
             self.out.line(if member.is_empty() {
                 format!("  {file}: {why}")
             } else {
-                format!("  {file}: {member}: {why}; its bytes are kept, and it is not read")
+                format!("  {place}: {why}; its bytes are kept, and it is not read")
             })?;
         }
         let unlisted = done.unread.len().saturating_sub(LISTED) as u64;

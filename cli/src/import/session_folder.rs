@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Read as _};
+use std::path::PathBuf;
 
 use rustix::fs::FileType;
 
@@ -199,6 +200,11 @@ fn stem(name: &OsString) -> String {
 }
 
 impl Parts {
+    /// The path of a file, for people.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// The paths of the files.
     pub(crate) fn locations(&self) -> impl Iterator<Item = Location> {
         let join = |names: &Vec<OsString>| {

@@ -304,6 +304,22 @@ fn a_session_of_several_files_that_goes_on_is_continued() {
 }
 
 #[test]
+fn a_file_of_a_session_that_is_torn_off_is_named_and_comes_back() {
+    let world = World::new();
+    let folder = "in/conversations/0042";
+    for (name, value) in openhands() {
+        world.write(&format!("{folder}/{name}"), value.to_string());
+    }
+    let torn = format!("{folder}/events/event-00003-d.json");
+    world.write(&torn, r#"{"id": "e7", "sou"#);
+    let ran = world.damaged(&["import", "--create", "in"]);
+    assert!(ran.text().contains(&format!("  {torn}: not JSON: it ends early")), "{ran:?}");
+    assert!(!ran.text().contains("archive"), "{ran:?}");
+    world.good(&["export", "out"]);
+    assert_eq!(files(&world.path("out/openhands/0042")), files(&world.path(folder)));
+}
+
+#[test]
 fn a_session_of_several_files_that_changed_is_replaced_only_when_asked_to() {
     let world = World::new();
     let [history, seen] = cline("Sort the table");

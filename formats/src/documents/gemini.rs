@@ -3,17 +3,11 @@
 use serde_json::Value;
 
 use super::split::Shallow;
-use crate::facts::{self, Course, Facts, Usage, items, text, time};
+use crate::facts::{self, Facts, Usage, items, text, time};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let has = |key: &str| document.get(key).is_some();
     has("sessionId") && has("messages") && (has("projectHash") || has("startTime"))
-}
-
-/// A chat can be gone on with at any time, so it never says that it ended.
-pub(super) fn course(document: &Shallow<'_>) -> Course {
-    let started = document.text("startTime").and_then(|time| time.parse().ok());
-    Course { started, ..Course::default() }
 }
 
 /// What a message says of itself. Its `type` is who speaks, or that a program tells something.

@@ -74,12 +74,14 @@ pub fn facts(message: &Value) -> Facts {
         calls.filter_map(|call| text(call, "function.name").or_else(|| text(call, "function")));
     let is_answer = message.get("role").is_some_and(|role| role == "tool");
     let answers = ["function", "name"].iter().find_map(|key| text(message, key));
+    // The agent that speaks, as `AutoGen` names it.
+    let speaker = || message.get("models_usage").and_then(|_| text(message, "source"));
     let times = ["timestamp", "extra.timestamp", "created_at", "timing.start_time"];
     Facts {
         time: times
             .iter()
             .find_map(|path| time(message, path).or_else(|| unix_time(message, path))),
-        role: text(message, "role").or_else(|| speaker(message)),
+        role: text(message, "role").or_else(speaker),
         tools: called.chain(answers.filter(|_| is_answer)).collect(),
         model: text(message, "model").or_else(|| text(message, "extra.response.model")),
         id: text(message, "id"),
@@ -87,11 +89,6 @@ pub fn facts(message: &Value) -> Facts {
         usage: USAGE.iter().find_map(|path| Usage::of(at(message, path)?)),
         ..Facts::default()
     }
-}
-
-/// The agent that speaks, as `AutoGen` names it.
-fn speaker(message: &Value) -> Option<String> {
-    message.get("models_usage").and_then(|_| text(message, "source"))
 }
 
 /// Where messages say what they used: of most programs, of mini-swe-agent, `AutoGen`, smolagents,

@@ -7,17 +7,18 @@ pub mod cline;
 pub mod gemini;
 mod inspect;
 pub mod messages;
-mod opencode;
+pub(crate) mod opencode;
 pub mod openhands;
 mod otlp;
 pub mod series;
 pub mod split;
 pub(crate) mod vscode;
 
+use runlog::Timestamp;
 use serde_json::Value;
 
 use super::Format;
-use super::facts::{Course, Facts, Total};
+use super::facts::{Course, Facts, Total, time, unix_millis};
 use super::json::NotJson;
 
 use self::split::{Place, Shallow};
@@ -52,11 +53,10 @@ pub fn format(document: &Shallow<'_>, name: &str) -> Format {
 pub fn places(format: Format) -> &'static [&'static [Place]] {
     match format {
         Format::Atif => &[&[Place::Key("steps")]],
-        Format::Gemini => &[&[Place::Key("messages")]],
         Format::Inspect | Format::InspectEval => &inspect::PLACES,
         Format::Otlp => &otlp::PLACES,
         Format::Cline => &cline::PLACES,
-        Format::OpenCode => &[&[Place::Key("messages")]],
+        Format::Gemini | Format::OpenCode => &[&[Place::Key("messages")]],
         Format::VsCode => &[&[Place::Key("requests")]],
         // Of several files, each is a step.
         Format::OpenHands => &[],
@@ -67,14 +67,24 @@ pub fn places(format: Format) -> &'static [&'static [Place]] {
 /// What the document says of its run.
 pub fn course(format: Format, document: &Shallow<'_>) -> Course {
     match format {
-        Format::Gemini => gemini::course(document),
         Format::Inspect | Format::InspectEval => inspect::course(document),
         Format::SweAgent | Format::MiniSweAgent => messages::course(document),
-        Format::OpenCode => opencode::course(document),
-        Format::VsCode => vscode::course(document),
         Format::Otlp => otlp::course(document),
+        // A chat can be gone on with at any time, so it never says that it ended.
+        Format::Gemini | Format::OpenCode | Format::VsCode => {
+            Course { started: started(document), ..Course::default() }
+        }
         _ => Course::default(),
     }
+}
+
+/// When a chat started.
+fn started(document: &Shallow<'_>) -> Option<Timestamp> {
+    let keys = ["startTime", "creationDate", "info"].into_iter();
+    let said = keys.filter_map(|key| Some((key, document.value(key)?)));
+    let said: Value = said.collect();
+    let millis = ["creationDate", "info.time.created"];
+    time(&said, "startTime").or_else(|| millis.iter().find_map(|path| unix_millis(&said, path)))
 }
 
 /// What a part of a document that is no step says that the run used.
@@ -101,11 +111,6 @@ pub fn facts(format: Format, step: &Value) -> Facts {
         Format::Cline => cline::facts(step),
         _ => messages::facts(step),
     }
-}
-
-/// The name that a step says its session has.
-pub(crate) fn name(step: &Value) -> Option<&str> {
-    opencode::name(step)
 }
 
 /// What a user asks in a step that does not say who speaks.

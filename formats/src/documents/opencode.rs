@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::split::Shallow;
-use crate::facts::{Course, Facts, Usage, at, items, text, unix_millis};
+use crate::facts::{Facts, Usage, at, items, text, unix_millis};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let info = document.value("info");
@@ -13,12 +13,6 @@ pub(super) fn is(document: &Shallow<'_>) -> bool {
         message.get("info").is_some() && message.get("parts").is_some_and(Value::is_array)
     };
     is_info && document.first_of(Some("messages")).is_some_and(|first| is_message(&first))
-}
-
-/// A session can be gone on with at any time, so it never says that it ended.
-pub(super) fn course(document: &Shallow<'_>) -> Course {
-    let info = document.value("info").unwrap_or_default();
-    Course { started: unix_millis(&info, "time.created"), ..Course::default() }
 }
 
 /// What a message says of itself, or a file of the storage.
@@ -42,7 +36,7 @@ pub(super) fn facts(step: &Value) -> Facts {
 }
 
 /// The name that a session has, unless it is the one that each new session gets.
-pub(super) fn name(session: &Value) -> Option<&str> {
+pub(crate) fn name(session: &Value) -> Option<&str> {
     let is_session = at(session, "time.updated").is_some() && session.get("directory").is_some();
     let title = session.get("title")?.as_str()?;
     let is_given = !title.starts_with("New session") && !title.starts_with("Child session");

@@ -65,15 +65,10 @@ impl<'a> Shallow<'a> {
 
     /// The first element of the array of a key, or of the array that this is.
     pub fn first_of(&self, key: Option<&str>) -> Option<Value> {
-        let inner;
-        let array = match key {
-            Some(key) => {
-                inner = Self::new(self.get(key)?).ok()?;
-                &inner
-            }
-            None => self,
-        };
-        let Self::Array(elements) = array else {
+        if let Some(key) = key {
+            return Self::new(self.get(key)?).ok()?.first_of(None);
+        }
+        let Self::Array(elements) = self else {
             return None;
         };
         json::value(elements.first()?.as_bytes())

@@ -1,22 +1,15 @@
 //! Chats of VS Code: `sessionId` and `requests`, each with what the user asks and the response.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::split::Shallow;
-use crate::facts::{Course, Facts, Usage, at, items, text, unix_millis};
+use crate::facts::{Facts, Usage, at, items, text, unix_millis};
 
 pub(super) fn is(document: &Shallow<'_>) -> bool {
     let has = |key: &str| document.get(key).is_some();
     let is_request = |request: &Value| request.get("requestId").is_some();
     let first = document.first_of(Some("requests"));
     has("sessionId") && has("requests") && first.as_ref().is_none_or(is_request)
-}
-
-/// A chat can be gone on with at any time, so it never says that it ended.
-pub(super) fn course(document: &Shallow<'_>) -> Course {
-    let date = document.value("creationDate").unwrap_or_default();
-    let started = unix_millis(&json!({ "creationDate": date }), "creationDate");
-    Course { started, ..Course::default() }
 }
 
 /// What a request says of itself.
@@ -54,6 +47,8 @@ pub(crate) fn tool(part: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -6,21 +6,9 @@ use serde_json::Value;
 use super::{Format, Known};
 use crate::facts::{Facts, Total, text};
 
-const LINES: [&str; 8] = [
-    "thread.started",
-    "turn.started",
-    "turn.completed",
-    "turn.failed",
-    "item.started",
-    "item.updated",
-    "item.completed",
-    "error",
-];
-
 pub(super) fn line(line: &Value) -> Option<Known> {
-    let kind = line.get("type")?.as_str().filter(|kind| LINES.contains(kind))?;
     let has = |key: &str| line.get(key).is_some();
-    let facts = match kind {
+    let facts = match line.get("type")?.as_str()? {
         "thread.started" if has("thread_id") => {
             Facts { id: text(line, "thread_id"), ..Facts::default() }
         }
