@@ -13,7 +13,7 @@ use std::task::Wake;
 use std::thread;
 
 use runlog::env::Step;
-use runlog::{Allow, NewRecord, Options, RunLog, Ticket};
+use runlog::{Options, RunLog, Ticket};
 use runlog_sim::{OpKind, SimDisk};
 
 use crate::support::background::Background;
@@ -168,48 +168,4 @@ fn closing_wakes_the_tasks_that_wait_for_a_store_without_background_work() {
     in_time(move || log.close()).unwrap();
     assert_eq!(told.try_recv(), Ok(true), "a waker may close the store too");
     assert!(ticket.is_durable());
-}
-
-/// A task that appends and awaits that, as soon as it is woken, wherever that is.
-struct Appender {
-    log: RunLog,
-    left: Mutex<(Option<Ticket>, u32)>,
-}
-
-impl Appender {
-    fn go_on(self: &Arc<Self>) {
-        let waker = Waker::from(self.clone());
-        let (mut context, mut left) = (Context::from_waker(&waker), self.left.lock().unwrap());
-        while left.1 > 0 {
-            let ticket = left.0.get_or_insert_with(|| {
-                let step = NewRecord::new(b"step");
-                self.log.append_to("agent", "run", &step, Allow::nothing()).unwrap().ticket
-            });
-            if Pin::new(ticket).poll(&mut context).is_pending() {
-                return;
-            }
-            *left = (None, left.1 - 1);
-        }
-    }
-}
-
-impl Wake for Appender {
-    fn wake(self: Arc<Self>) {
-        self.go_on();
-    }
-}
-
-/// One sync makes all of them ready.
-#[test]
-fn any_number_of_tasks_that_append_when_they_are_woken_are_woken_one_after_the_other() {
-    const TASKS: u64 = 1_000;
-    let log = options().create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
-    let _ = log.start_run("agent", "run", ()).unwrap();
-    let task = |_| Arc::new(Appender { log: log.clone(), left: Mutex::new((None, 3)) });
-    let tasks: Vec<_> = (0..TASKS).map(task).collect();
-    tasks.iter().for_each(Appender::go_on);
-    while tasks.iter().any(|task| task.left.lock().unwrap().1 > 0) {
-        log.sync().unwrap();
-    }
-    assert_eq!(log.run("run").unwrap().records, 3 * TASKS);
 }

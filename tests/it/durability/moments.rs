@@ -6,7 +6,7 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Environment;
@@ -297,33 +297,6 @@ fn held_runs_come_in_one_order() {
     };
     assert_eq!(held(true), ["run-1", "run-2", "run-3"]);
     assert_eq!(held(false), held(true));
-}
-
-#[test]
-fn held_runs_are_all_or_an_error_whichever_read_fails() {
-    for index in [true, false] {
-        let (image, mut failed) = (image(index), 0);
-        for at in 1.. {
-            let reads = Arc::new(AtomicI64::new(i64::MAX));
-            let counts = Arc::clone(&reads);
-            let memory = Arc::new(MemoryStorage::from_bytes(image.clone()));
-            let tap = Tap::new(memory, move |call| {
-                let is_due = call.is_read() && counts.fetch_sub(1, Ordering::Relaxed) == 1;
-                if is_due { Err(ErrorKind::Other.into()) } else { Ok(()) }
-            });
-            let log = options(index).open_storage(tap).unwrap();
-            reads.store(at, Ordering::Relaxed);
-            match log.held_runs() {
-                Ok(held) => assert_eq!(held.len(), 2, "read {at}"),
-                Err(error) => assert!(matches!(error, Error::Io { .. }), "read {at}: {error}"),
-            }
-            if reads.swap(i64::MAX, Ordering::Relaxed) > 0 {
-                break;
-            }
-            failed += 1;
-        }
-        assert!(failed > 1, "{failed}");
-    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The pages in front of the extents: superblocks, and a manifest on a full disk.
+//! The manifest on a full disk.
 
 use std::sync::Arc;
 
@@ -7,22 +7,8 @@ use runlog::format::segments::segment::Purpose;
 use runlog::{ExtentNo, Options, Outcome, RunLog, SegmentId};
 use runlog_sim::SimDisk;
 
-use crate::support::manifest::{Manifest, slots};
-use crate::support::world::{EXTENT, Machine};
-
-#[test]
-fn a_new_store_has_two_superblocks_that_check() {
-    let machine = Machine::new(1);
-    let disk = SimDisk::untracked(Vec::new());
-    let log = machine.options().create_storage(Arc::new(disk.clone())).unwrap();
-    for image in [disk.image(), {
-        log.close().unwrap();
-        disk.image()
-    }] {
-        let [first, second] = slots(&image).map(Result::unwrap);
-        assert_eq!(first.epoch.0.abs_diff(second.epoch.0), 1);
-    }
-}
+use crate::support::manifest::Manifest;
+use crate::support::world::EXTENT;
 
 fn options() -> Options {
     Options::new().extent_size(EXTENT).background(false)
