@@ -39,6 +39,8 @@ mod objects;
 mod of_log;
 mod room;
 pub mod run_store;
+// For the command `runlog`, which imports folders in the same way.
+#[doc(hidden)]
 pub mod safe_open;
 pub mod sessions;
 pub mod trajectory;
