@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 use runlog::{
     Durability, Error, Outcome, ReadLog, RunLog, RunQuery, RunStatus, RunSummary, Timestamp,
 };
+use serde_json::json;
 
 use crate::amount::parse_age;
 use crate::confirm;
 use crate::failure::{Exit, Failure};
-use crate::fields::{Fields, fields};
 use crate::find;
 use crate::message::note;
 use crate::output::{Output, count};
@@ -108,7 +108,7 @@ impl AdoptArgs {
     fn print(&self, runs: &[RunSummary], out: &mut Output) -> Result<(), Failure> {
         let status = self.status.status();
         let row = |run: &RunSummary| {
-            fields! {
+            json!({
                 "action": "adopt",
                 "run": run.run,
                 "agent": run.agent,
@@ -116,7 +116,7 @@ impl AdoptArgs {
                 "started_at": run.started_at,
                 "last_at": run.last_at,
                 "records": run.records,
-            }
+            })
         };
         let columns = [
             Column::id("run").named(if self.dry_run { "WOULD END" } else { "ENDED" }),
@@ -125,13 +125,13 @@ impl AdoptArgs {
             Column::left("last_at").named("LAST RECORD"),
             Column::right("records"),
         ];
-        let rows: Vec<Fields> = runs.iter().map(row).collect();
+        let rows: Vec<_> = runs.iter().map(row).collect();
         table::list(out, &columns, &rows)?;
         if !runs.is_empty() {
             out.blank()?;
         }
         let verb = if self.dry_run { "would end" } else { "ended" };
-        let object = fields! {"action": "total", "dry_run": self.dry_run, "adopted": runs.len()};
+        let object = json!({"action": "total", "dry_run": self.dry_run, "adopted": runs.len()});
         out.tell(&object, format!("{verb} {} as {status}", count(runs.len() as u64, "run")))?;
         Ok(out.flush()?)
     }

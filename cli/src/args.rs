@@ -194,7 +194,7 @@ pub(crate) enum Command {
     /// several records or several runs of an agent have it. INPUT may include what was read from
     /// the cache, as the data counts. A + behind a cost: some messages do not say theirs.
     Usage(usage::UsageArgs),
-    /// Say what is wrong with the store and with this machine, and what to do about it.
+    /// Say what is wrong with the store and its place, and what to do about it.
     ///
     /// Each finding is `ok`, a `note`, a `warning` or an `error`, and has a command where there is
     /// one. The exit code is 0 if nothing is worse than a note, 3 if anything is damaged, else 1.
@@ -205,8 +205,7 @@ pub(crate) enum Command {
     /// Show the structures of the file as they are, for debugging; see docs/FORMAT.md.
     ///
     /// Without an option: the header, the superblocks, the owner, the manifest, and what each
-    /// extent is used for. With --extent or --segment: the header, the directory and every frame of
-    /// a segment. With a place or --lsn: one frame.
+    /// extent is used for. With --segment: every frame of a segment. With a place: one frame.
     ///
     /// It only reads, also beside a writer, and works on a file that does not open: it tells what
     /// is damaged and goes on. The exit code is 3 if anything that it shows is damaged. Payloads

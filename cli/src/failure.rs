@@ -71,8 +71,6 @@ pub(crate) enum Failure {
     },
     /// A failure that is described by a sentence.
     Said(String),
-    /// Damage that is described by a sentence.
-    Damaged(String),
 }
 
 impl Failure {
@@ -95,7 +93,6 @@ impl Failure {
         match self {
             Self::Store(error) if error.is_busy() => ("busy", Exit::Busy),
             Self::Store(error) if error.is_corruption() => ("damage", Exit::Damage),
-            Self::Damaged(_) => ("damage", Exit::Damage),
             Self::Store(error) if error.is_not_found() => ("not_found", Exit::Error),
             Self::Store(_) => ("store", Exit::Error),
             Self::Output(_) if self.is_closed_pipe() => ("output", Exit::Fine),
@@ -125,7 +122,7 @@ impl fmt::Display for Failure {
             Self::Input(error) => write!(f, "cannot read standard input: {error}"),
             Self::Usage(message) => f.write_str(message),
             Self::File { path, source } => write!(f, "{}: {source}", shown(path)),
-            Self::Said(message) | Self::Damaged(message) => f.write_str(message),
+            Self::Said(message) => f.write_str(message),
             Self::NoRun { message, is_ambiguous, candidates } => {
                 f.write_str(message)?;
                 match candidates.as_slice() {

@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use runlog::Timestamp;
-use serde::ser::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::output::{Output, grouped, size};
@@ -22,48 +22,19 @@ const NAMES: [&str; 14] = [
     "last_lsn",
     "lsn",
     "next_lsn",
-    "next_run_number",
+    "next_run_no",
     "next_segment",
     "number",
     "pid",
-    "run_number",
+    "run_no",
     "segment",
     "seq",
 ];
 
-/// An object whose fields have an order.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Fields(pub(crate) Vec<(&'static str, Value)>);
-
-/// An object of these fields.
-macro_rules! fields {
-    ($($name:literal: $value:expr),* $(,)?) => {
-        $crate::fields::Fields(vec![$(($name, serde_json::json!($value))),*])
-    };
-}
-pub(crate) use fields;
-
-impl Serialize for Fields {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-impl Fields {
-    /// The fields that say something, as people read them; damage is called by its name.
-    pub(crate) fn said<W: Write>(&self, out: &Output<W>) -> Vec<(String, String)> {
-        let says = |(_, value): &&(&str, Value)| !value.is_null() && *value != false;
-        let words = |(name, value): &(&str, Value)| match *name {
-            "damage" => ("damaged:".to_owned(), shown(out, name, value)),
-            name => (name.replace('_', " "), shown(out, name, value)),
-        };
-        self.0.iter().filter(says).map(words).collect()
-    }
-}
-
 /// A value as people read it, by the name of its field.
 pub(crate) fn shown<W: Write>(out: &Output<W>, name: &str, value: &Value) -> String {
-    let is_time = || name.ends_with("_at") || matches!(name, "timestamp" | "since");
+    let is_time =
+        || name.ends_with("_at") || matches!(name, "timestamp" | "since" | "at" | "created");
     match value {
         Value::Null => "-".to_owned(),
         Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
@@ -83,7 +54,10 @@ pub(crate) fn shown<W: Write>(out: &Output<W>, name: &str, value: &Value) -> Str
             values.join(", ")
         }
         Value::Object(fields) => {
-            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let says = |(_, value): &(&String, &Value)| {
+                !matches!(value, Value::Null) && *value != false && *value != 0
+            };
+            let fields = fields.iter().filter(says);
             let fields: Vec<_> =
                 fields.map(|(name, value)| format!("{name} {}", shown(out, name, value))).collect();
             fields.join(", ")

@@ -7,7 +7,6 @@ use runlog::{Durability, Outcome, RunSummary};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
-use crate::fields::fields;
 use crate::find::{self, RunArgs};
 use crate::output::Output;
 use crate::status::EndStatus;
@@ -74,8 +73,7 @@ fn print(
     out: &mut Output,
 ) -> Result<Exit, Failure> {
     let (run, agent) = (&summary.run, &summary.agent);
-    let mut object = fields! {"action": action, "run": run, "agent": agent};
-    object.0.push((name, value));
+    let object = json!({"action": action, "run": run, "agent": agent, name: value});
     out.tell(&object, format!("run {run} of agent {agent} {done}"))?;
     Ok(Exit::Fine)
 }

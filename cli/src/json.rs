@@ -63,6 +63,15 @@ impl<'a> Payload<'a> {
         }
         serde_json::from_str(text).map_or(Self::Text(text), Self::Json)
     }
+
+    /// The bytes of the payload; of JSON without what is around the value.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        match *self {
+            Self::Json(json) => json.get().as_bytes(),
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 impl Serialize for Payload<'_> {

@@ -18,7 +18,6 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
-use crate::fields::{Fields, fields};
 use crate::find::{self, RunArgs};
 use crate::json::RecordRow;
 use crate::line::{self, CUT};
@@ -260,24 +259,23 @@ impl Printer<'_> {
         if let LogEventKind::Record(record) = kind {
             return self.record(agent, run, record);
         }
-        let (object, said) = match kind {
-            LogEventKind::Started(_) => (fields! {"event": "started"}, "was started".to_owned()),
+        let (mut object, said) = match kind {
+            LogEventKind::Started(_) => (json!({"event": "started"}), "was started".to_owned()),
             LogEventKind::Ended(outcome) => {
                 let (at, status) = (outcome.at(), outcome.status());
-                let object = fields! {"event": "ended", "timestamp": at, "status": status};
+                let object = json!({"event": "ended", "timestamp": at, "status": status});
                 (object, format!("has ended: {status}"))
             }
             LogEventKind::Deleted { at, rule } => {
-                let object = fields! {"event": "deleted", "timestamp": at, "rule": rule.as_str()};
+                let object = json!({"event": "deleted", "timestamp": at, "rule": rule.as_str()});
                 (object, format!("was deleted: {rule}"))
             }
             // Of a later version.
             _ => return Ok(()),
         };
         if self.out.is_json() {
-            let Fields(mut object) = object;
-            object.extend([("agent", json!(agent)), ("run", json!(run))]);
-            return self.out.object(&Fields(object));
+            (object["agent"], object["run"]) = (json!(agent), json!(run));
+            return self.out.object(&object);
         }
         self.out.flush()?;
         note(&format!("run {run} of agent {agent} {said}"));

@@ -26,6 +26,7 @@ const _: () = assert!(MANIFEST_AT + 2 * MANIFEST_AREA_LEN == EXTENTS_AT);
 
 /// The size of the extents of one store: a power of two from 64 KiB to 64 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ExtentSize {
     log2: u8,
 }

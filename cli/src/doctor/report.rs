@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use runlog::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::fields::word;
 use crate::output::{Output, count};
-use crate::screen::{Screen, Style};
+use crate::screen::Style;
 use crate::wrap::wrapped;
 
 /// How bad a finding is.
@@ -26,23 +25,10 @@ pub(super) enum Severity {
     Error,
 }
 
-/// The checks of the machine; all others are of the store.
-const MACHINE: [&str; 8] = [
-    "clock",
-    "file_limit",
-    "file_system",
-    "free_files",
-    "holes",
-    "locks",
-    "new_files",
-    "tail_writer",
-];
-
 /// One finding.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     event: &'static str,
-    area: &'static str,
     /// The name of the check, which is the same in every release.
     check: &'static str,
     severity: Severity,
@@ -80,39 +66,16 @@ pub(super) struct Report {
     findings: Vec<Finding>,
     /// The store, as an argument of a shell.
     pub(super) store: String,
-    screen: Option<Screen>,
 }
 
 impl Report {
-    pub(super) fn new(path: &Path, out: &Output) -> Self {
-        let store = quoted(&path.to_string_lossy());
-        Self { findings: Vec::new(), store, screen: out.screen().cloned() }
-    }
-
-    /// A time, as [`Output::time`] shows it.
-    pub(super) fn time(&self, at: Timestamp) -> String {
-        self.screen.as_ref().map_or_else(|| format!("{at:.0}"), |screen| screen.time(at))
+    pub(super) fn new(path: &Path) -> Self {
+        Self { findings: Vec::new(), store: quoted(&path.to_string_lossy()) }
     }
 
     /// A command of `runlog` for this store.
     pub(super) fn runlog(&self, arguments: &str) -> String {
         format!("runlog --store {} {arguments}", self.store)
-    }
-
-    pub(super) fn ok(&mut self, check: &'static str, message: impl Into<String>) {
-        self.add(check, Severity::Ok, message);
-    }
-
-    pub(super) fn note(&mut self, check: &'static str, text: impl Into<String>) -> &mut Finding {
-        self.add(check, Severity::Note, text)
-    }
-
-    pub(super) fn warning(&mut self, check: &'static str, text: impl Into<String>) -> &mut Finding {
-        self.add(check, Severity::Warning, text)
-    }
-
-    pub(super) fn error(&mut self, check: &'static str, text: impl Into<String>) -> &mut Finding {
-        self.add(check, Severity::Error, text)
     }
 
     pub(super) fn add(
@@ -121,18 +84,17 @@ impl Report {
         severity: Severity,
         message: impl Into<String>,
     ) -> &mut Finding {
-        let index = self.findings.len();
-        self.findings.push(Finding {
-            event: "finding",
-            area: if MACHINE.contains(&check) { "machine" } else { "store" },
+        let (message, advice, command) = (message.into(), None, None);
+        let event = "finding";
+        self.findings.push_mut(Finding {
+            event,
             check,
             severity,
             damage: false,
-            message: message.into(),
-            advice: None,
-            command: None,
-        });
-        &mut self.findings[index]
+            message,
+            advice,
+            command,
+        })
     }
 
     pub(super) fn print(&self, out: &mut Output) -> Result<Exit, Failure> {
@@ -140,28 +102,28 @@ impl Report {
         let [ok, notes] = [Severity::Ok, Severity::Note].map(of);
         let [warnings, errors] = [Severity::Warning, Severity::Error].map(of);
         let damaged = self.findings.iter().any(|finding| finding.damage);
-        if out.is_json() {
-            self.findings.iter().try_for_each(|finding| out.object(finding))?;
-            out.object(&json!({
-                "event": "summary",
-                "ok": ok,
-                "notes": notes,
-                "warnings": warnings,
-                "errors": errors,
-                "damaged": damaged,
-            }))?;
-        } else {
-            for area in ["store", "machine"] {
-                out.styled(Style::Strong, area)?;
-                out.line("")?;
-                let findings = self.findings.iter().filter(|finding| finding.area == area);
-                findings.into_iter().try_for_each(|finding| line(finding, out))?;
+        for finding in &self.findings {
+            if out.is_json() {
+                out.object(finding)?;
+            } else {
+                line(finding, out)?;
             }
-            let counted = [(errors, "error"), (warnings, "warning"), (notes, "note")];
-            let some = counted.iter().filter(|(found, _)| *found > 0);
-            let said: Vec<_> = some.map(|(found, noun)| count(*found as u64, noun)).collect();
-            out.line(if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") })?;
         }
+        let counted = [(errors, "error"), (warnings, "warning"), (notes, "note")];
+        let some = counted.iter().filter(|(found, _)| *found > 0);
+        let said: Vec<_> = some.map(|(found, noun)| count(*found as u64, noun)).collect();
+        let object = json!({
+            "event": "summary",
+            "ok": ok,
+            "notes": notes,
+            "warnings": warnings,
+            "errors": errors,
+            "damaged": damaged,
+        });
+        out.tell(
+            &object,
+            if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") },
+        )?;
         out.flush()?;
         Ok(match (damaged, errors + warnings) {
             (true, _) => Exit::Damage,
@@ -172,19 +134,17 @@ impl Report {
 }
 
 /// Where the text of a finding begins.
-const TEXT_AT: usize = 25;
+const TEXT_AT: usize = 22;
 
 fn line(finding: &Finding, out: &mut Output) -> Result<(), Failure> {
-    let severity = word(&finding.severity);
     let style = match finding.severity {
         Severity::Ok => Style::Good,
         Severity::Note => Style::Plain,
         Severity::Warning => Style::Lively,
         Severity::Error => Style::Bad,
     };
-    out.text("  ")?;
-    out.styled(style, &severity)?;
-    out.text(format!("{:1$}{2:<14}", "", 9 - severity.len(), finding.check))?;
+    out.styled(style, format!("{:<9}", word(&finding.severity)))?;
+    out.text(format!("{:<13}", finding.check))?;
     let margin = " ".repeat(TEXT_AT);
     let width = out.screen().map(|screen| screen.width().saturating_sub(TEXT_AT));
     let texts = [Some(&finding.message), finding.advice.as_ref()];
@@ -206,22 +166,4 @@ pub(super) fn quoted(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_argument_of_a_command_stays_one_argument() {
-        for (text, shown) in [
-            ("runs.runlog", "runs.runlog"),
-            ("/a b/it's", r"'/a b/it'\''s'"),
-            ("", "''"),
-            ("$HOME", "'$HOME'"),
-            ("-x", "'-x'"),
-        ] {
-            assert_eq!(quoted(text), shown);
-        }
-    }
 }

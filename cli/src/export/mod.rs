@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use runlog::{Error, Reader, RunMetadata, RunRef, RunSummary};
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
-use crate::fields::fields;
 use crate::filters::Filters;
 use crate::find;
 use crate::formats::origin::Origin;
@@ -197,7 +197,7 @@ impl Files<'_> {
         self.sums.damaged_records += written.damaged;
         let (path, format) = (self.path(names), form.name());
         let (records, bytes) = (count(written.records, "record"), size(written.bytes));
-        let object = fields! {
+        let object = json!({
             "event": "run",
             "run": run.run,
             "agent": run.agent,
@@ -207,7 +207,7 @@ impl Files<'_> {
             "records": written.records,
             "bytes": written.bytes,
             "damaged_records": written.damaged,
-        };
+        });
         let text = format!("exported {} ({format}): {records}, {bytes}", shown(&path));
         self.out.tell(&object, text)?;
         if complain_of_damage(run, written.damaged) {
@@ -226,21 +226,21 @@ impl Files<'_> {
         let (id, agent, word) = (&run.run, &run.agent, why.word());
         if matches!(why, Why::Deleted) {
             self.sums.skipped += 1;
-            let object = fields! {"event": "skipped", "run": id, "agent": agent, "why": word};
+            let object = json!({"event": "skipped", "run": id, "agent": agent, "why": word});
             return Ok(self.out.tell(&object, format!("skipped {agent}/{id}: {why}"))?);
         }
         self.sums.errors += 1;
         self.exit = self.exit.max(if word == "damaged" { Exit::Damage } else { Exit::Error });
         let path = names.map(|names| self.path(names));
         if self.out.is_json() {
-            self.out.object(&fields! {
+            self.out.object(&json!({
                 "event": "error",
                 "run": id,
                 "agent": agent,
                 "file": path.as_ref().map(|path| path.to_string_lossy()),
                 "why": word,
                 "error": why.to_string(),
-            })?;
+            }))?;
         }
         let name = path.map_or_else(|| format!("{agent}/{id}"), |path| shown(&path));
         complain(&format!("{name}: {why}"));

@@ -1,122 +1,83 @@
 //! `runlog inspect`: the structures of the file as they are, for debugging.
 //!
 //! It reads the file by itself, with the decoders of the library, and not through an open store: so
-//! it works on a file that does not open. What is damaged is told, and the rest is shown.
+//! it works on a file that does not open. Each structure is a row, with the fields that the format
+//! gives it and with what is wrong with it.
 
-mod contents;
-mod frame;
 mod front;
-mod overview;
-mod raw;
+mod row;
 mod segment;
 
 use std::path::Path;
 
-use runlog::{ExtentNo, LogPosition, Lsn, SegmentId};
+use runlog::{LogPosition, SegmentId};
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
-use crate::fields::word;
-pub(crate) use crate::inspect::front::Front;
-use crate::inspect::front::{Extent, settled};
-pub(crate) use crate::inspect::raw::Raw;
-use crate::inspect::segment::{Item, Segment};
-use crate::output::Output;
+use crate::output::{Output, count};
+
+use self::front::Front;
+use self::row::Rows;
+
+/// How often a file is read in which something is damaged: a writer may be writing it.
+const ATTEMPTS: usize = 8;
 
 /// The options of `inspect`.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("one_frame").args(["position", "lsn"]))]
-#[command(group = clap::ArgGroup::new("all_frames").args(["extent", "segment"]))]
 pub(crate) struct InspectArgs {
     /// The frame at this place, such as 3:0x1f40, or `segment 3 offset 0x1f40` as other commands
     /// print it.
-    #[arg(value_name = "SEGMENT:OFFSET", num_args = 1.., conflicts_with = "all_frames")]
+    #[arg(value_name = "SEGMENT:OFFSET", num_args = 1.., conflicts_with = "segment")]
     position: Vec<String>,
 
-    /// The frames with this order in the log: of a record that was moved, also those that are left.
-    #[arg(long, value_name = "N", conflicts_with = "all_frames")]
-    lsn: Option<u64>,
-
-    /// The segment in this extent, with its header, its directory and its frames.
-    #[arg(long, value_name = "N")]
-    extent: Option<u32>,
-
-    /// The segment with this number.
+    /// The segment with this number: its extent and its frames.
     #[arg(long, value_name = "N")]
     segment: Option<u32>,
 
     /// Show the payload of the frame too.
-    #[arg(long, requires = "one_frame")]
+    #[arg(long, requires = "position")]
     payload: bool,
-
-    /// Print without a pager, also on a terminal.
-    #[arg(long)]
-    no_pager: bool,
 }
 
 pub(crate) fn run(args: &InspectArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let position = args.position()?;
-    let raw = Raw::open(path)?;
-    let front = Front::read(&raw)?;
-    if !args.no_pager {
-        out.page()?;
+    let mut rows = Rows::new(out);
+    for _ in 0..ATTEMPTS {
+        rows = Rows::new(out);
+        args.read(path, position, &mut rows)?;
+        if rows.damaged == 0 {
+            break;
+        }
     }
-    let exit = if let Some(position) = position {
-        let found = Found::settled(&raw, front, Which::Segment(position.segment))?;
-        frame::at(&found, position, args.payload, out)?
-    } else if let Some(lsn) = args.lsn {
-        frame::with_order(&raw, front, Lsn(lsn), args.payload, out)?
-    } else if let Some(extent) = args.extent {
-        overview::segment(&Found::settled(&raw, front, Which::Extent(ExtentNo(extent)))?, out)?
-    } else if let Some(segment) = args.segment {
-        overview::segment(&Found::settled(&raw, front, Which::Segment(SegmentId(segment)))?, out)?
-    } else {
-        overview::whole(&raw, front, out)?
-    };
+    out.raw(&rows.out.take())?;
+    if out.is_json() || rows.damaged > 0 {
+        let places = count(rows.damaged, "damaged place");
+        out.tell(&json!({"event": "summary", "damaged": rows.damaged}), places)?;
+    }
     out.flush()?;
-    Ok(exit)
-}
-
-/// Which segment is asked for.
-#[derive(Debug, Clone, Copy)]
-enum Which {
-    Extent(ExtentNo),
-    Segment(SegmentId),
-}
-
-/// A segment, and the extent that it is in.
-#[derive(Debug)]
-struct Found {
-    extent: Extent,
-    segment: Segment,
-}
-
-impl Found {
-    fn settled(raw: &Raw, front: Front, which: Which) -> Result<Self, Failure> {
-        settled(raw, front, |front| Self::read(raw, front, which), Self::is_whole)
-    }
-
-    fn read(raw: &Raw, front: &Front, which: Which) -> Result<Self, Failure> {
-        let extent = match which {
-            Which::Extent(number) => front.extent(raw, number)?,
-            Which::Segment(id) => front
-                .of_segment(raw, id)?
-                .ok_or_else(|| Failure::said(format!("no extent has segment {id}")))?,
-        };
-        let Some(segment) = Segment::read(raw, front, &extent)? else {
-            let (number, state) = (extent.number, word(&extent.state));
-            return Err(Failure::said(format!("extent {number} has no segment: it is {state}")));
-        };
-        Ok(Self { extent, segment })
-    }
-
-    fn is_whole(&self) -> bool {
-        self.extent.damage.is_none()
-            && !matches!(self.segment.directory(), Some(Err(_)))
-            && !self.segment.items().iter().any(Item::is_damaged)
-    }
+    Ok(if rows.damaged == 0 { Exit::Fine } else { Exit::Damage })
 }
 
 impl InspectArgs {
+    /// Reads what is asked for.
+    fn read(
+        &self,
+        path: &Path,
+        position: Option<LogPosition>,
+        rows: &mut Rows,
+    ) -> Result<(), Failure> {
+        let front = Front::read(path)?;
+        if let Some(LogPosition { segment, offset }) = position {
+            front.segment(segment)?.piece(offset, self.payload, rows)
+        } else if let Some(id) = self.segment {
+            let segment = front.segment(SegmentId(id))?;
+            front.extent(segment.extent, rows)?;
+            segment.pieces().iter().try_for_each(|piece| segment.tell(piece, rows))
+        } else {
+            front.tell(rows)
+        }
+    }
+
     fn position(&self) -> Result<Option<LogPosition>, Failure> {
         if self.position.is_empty() {
             return Ok(None);

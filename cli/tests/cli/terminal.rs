@@ -98,7 +98,7 @@ fn no_command_prints_what_others_wrote_as_it_is() {
         &["doctor", "--store", HOSTILE],
         &["inspect"],
         &["inspect", "--segment", "1"],
-        &["inspect", "--lsn", "1", "--payload"],
+        &["inspect", "1:64", "--payload"],
         &["inspect", HOSTILE],
         &["gc", "--dry-run", "--keep", "1", "--agent", text],
         &["gc", "--dry-run", "--keep", "1", "--agent", HOSTILE],

@@ -32,7 +32,7 @@ fn wrong_usage_is_code_2() {
         &["end", "r"],
         &["end", "r", "--status", "in_progress"],
         &["adopt", "run"],
-        &["inspect", "--extent", "x"],
+        &["inspect", "--segment", "x"],
         &["adopt", "--older-than", "1"],
         &["adopt", "--status", "in_progress"],
         &["erase"],

@@ -35,6 +35,7 @@ const MAX_ROW: usize = 10 + 10 + 3 + 5 + 4;
 
 /// The head of a block, in front of the compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct BlockHead {
     /// The codec.
     pub codec: u8,
@@ -54,6 +55,7 @@ pub struct BlockHead {
 
 /// One record of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct BlockRow {
     /// The order of the record.
     pub lsn: Lsn,

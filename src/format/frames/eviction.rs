@@ -9,6 +9,7 @@ const WITH_RECEIPT: u8 = 1;
 
 /// One run that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Eviction {
     /// The run.
     pub run_no: RunNo,
@@ -18,6 +19,7 @@ pub struct Eviction {
 
 /// What the store keeps about a deleted run.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct EvictionReceipt {
     /// The agent.
     pub agent: AgentId,

@@ -24,6 +24,8 @@ pub const CHUNKS_LEN: usize = 16;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum FrameKind {
     /// Gives the agent and run id of a run number. It is the first frame of the run in each
@@ -87,6 +89,7 @@ const KNOWN_FLAGS: u8 = FLAG_PLAIN | (FLAG_PLAIN - 1);
 
 /// The identity of a segment, which keys the checks of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SegmentKey {
     /// The number; never reused once a frame with it was acknowledged.
     pub id: SegmentId,
@@ -96,6 +99,7 @@ pub struct SegmentKey {
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct FrameHeader {
     /// The kind of the frame.
     pub kind: FrameKind,
@@ -307,6 +311,7 @@ pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
 /// The chunk row of a large record: CHUNK frames of the run, numbered from 0, without chunks of
 /// another record in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Chunks {
     /// The order of the first chunk; all other chunks have it as their sequence.
     pub first: Lsn,

@@ -12,6 +12,7 @@ use crate::types::{ExtentNo, RunNo, SegmentId};
 
 /// Where a sealed segment ends, and where its directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SealedAt {
     /// The log of the segment ends here; behind it only the SEAL frame is read.
     pub end: u32,
@@ -46,6 +47,8 @@ impl SealedAt {
 
 /// The owner of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Use {
     /// A segment of the log, sealed or not.
     Log {

@@ -19,6 +19,7 @@ pub const KNOWN_OPTIONAL: u64 = 0;
 
 /// The static header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StaticHeader {
     /// The version that wrote the file.
     pub version: u32,

@@ -24,6 +24,7 @@ pub const LAST_OF_BATCH: u8 = 1;
 
 /// The start of a manifest area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct AreaHeader {
     /// The store it belongs to.
     pub uuid: [u8; 16],

@@ -19,6 +19,7 @@ pub const FLAG_COPY: u32 = 1 << 3;
 
 /// Where the current manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ManifestAt {
     /// The offset of the area in the file.
     pub offset: u64,
@@ -33,6 +34,7 @@ pub struct ManifestAt {
 
 /// One superblock slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Superblock {
     /// The store it belongs to.
     pub uuid: [u8; 16],

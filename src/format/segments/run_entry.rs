@@ -21,6 +21,7 @@ pub(crate) const KNOWN_FLAGS: u16 =
 
 /// Where an explicit START is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StartAt {
     /// The offset of the START frame in its segment.
     pub offset: u32,
@@ -30,6 +31,7 @@ pub struct StartAt {
 
 /// Where an END is, and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct EndAt {
     /// The offset of the END frame in its segment.
     pub offset: u32,
@@ -43,6 +45,7 @@ pub struct EndAt {
 
 /// Where the latest HOLD of a run in a segment is, and its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct HoldAt {
     /// The offset of the HOLD frame in its segment.
     pub offset: u32,
@@ -54,6 +57,7 @@ pub struct HoldAt {
 
 /// What one segment says about one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RunEntry {
     /// The number of the run.
     pub run_no: RunNo,

@@ -26,6 +26,8 @@ pub(crate) fn check_id(id: SegmentId) -> Decoded<()> {
 
 /// What a segment is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum Purpose {
     /// A segment in the order of the log.
@@ -48,6 +50,7 @@ impl Purpose {
 
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SegmentHeader {
     /// The store it belongs to.
     pub uuid: [u8; 16],

@@ -89,7 +89,7 @@ fn every_command_prints_what_its_schema_says() {
         &["doctor", "--store", "runs"],
         &["inspect"],
         &["inspect", "--segment", "1"],
-        &["inspect", "--lsn", "1", "--payload"],
+        &["inspect", "1:64", "--payload"],
         &["du"],
         &["du", "--by", "run", "--limit", "1"],
         &["du", "--by", "kind"],
