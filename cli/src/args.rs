@@ -89,8 +89,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Demonstrate the promises: write, kill the writer, reopen, check, look up.
     ///
-    /// The store is created in the temporary folder and removed at the end, unless --keep or
-    /// --store names a file.
+    /// The store is created in the temporary folder and removed at the end, unless --store
+    /// names a file.
     Demo(demo::DemoArgs),
     /// The process that `demo` starts and kills.
     #[command(hide = true)]
@@ -182,7 +182,7 @@ pub(crate) enum Command {
     Export(export::ExportArgs),
     /// Show what the store has and where its space goes.
     Stat,
-    /// Show what takes how much: agents, runs or kinds of records, and the parts of the file.
+    /// Show what takes how much: agents or runs, and the parts of the file.
     ///
     /// BYTES are the payloads as they were appended, STORED what the file has of them: compressed
     /// or not, and with headers. The parts of the file add up to its length.

@@ -20,7 +20,7 @@ pub(crate) struct BackupArgs {
 
 pub(crate) fn run(path: &Path, args: &BackupArgs, out: &mut Output) -> Result<Exit, Failure> {
     let copied = store::open_to_read(path)?.backup_to(&args.file)?;
-    tell_problems("problem", &copied.damaged, out)?;
+    tell_problems(&copied.damaged, out)?;
     let problems = copied.damaged.len();
     let object = json!({
         "event": "backup",

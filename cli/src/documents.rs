@@ -18,9 +18,6 @@ use crate::output::{Output, grouped, size};
 use crate::store;
 use crate::table::{self, Column};
 
-/// How many rows are read, and laid out in columns, at once.
-const PAGE: usize = 1000;
-
 /// A document, for every command that takes one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocumentArgs {
@@ -56,10 +53,6 @@ pub(crate) struct PutArgs {
     /// The content type of the value. A value that does not fit is refused.
     #[arg(long = "type", value_name = "TYPE", default_value = "bytes")]
     pub(crate) r#type: Type,
-
-    /// The kind of the document, in a word of your own.
-    #[arg(long)]
-    pub(crate) kind: Option<String>,
 
     /// Write only if there is no such document.
     #[arg(long)]
@@ -152,10 +145,7 @@ pub(crate) fn put(args: &PutArgs, path: &Path, out: &mut Output) -> Result<Exit,
         Type::Json => ContentType::JSON,
         Type::Text => ContentType::TEXT,
     };
-    let mut record = NewRecord::new(&value).durability(Durability::Disk).content_type(content_type);
-    if let Some(kind) = &args.kind {
-        record = record.kind(kind);
-    }
+    let record = NewRecord::new(&value).durability(Durability::Disk).content_type(content_type);
     let expected = match args.if_version {
         _ if args.if_absent => Expected::Absent,
         Some(version) => Expected::Version(Version(version)),
@@ -206,29 +196,20 @@ fn whole(reader: impl io::Read) -> io::Result<Vec<u8>> {
 
 pub(crate) fn list(args: &DocsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    let wanted = args.limit.wanted();
-    let (mut left, mut after) = (wanted, args.after.clone());
+    let (after, wanted) = (args.after.as_deref(), args.limit.wanted());
+    let page = log.docs().list(&args.namespace, &args.prefix, after, wanted)?;
     let columns = [
         Column::id("key"),
         Column::right("version"),
         Column::left("timestamp").named("WRITTEN"),
         Column::right("bytes"),
     ];
-    while left > 0 {
-        let (docs, some) = (log.docs(), left.min(PAGE));
-        let page = docs.list(&args.namespace, &args.prefix, after.as_deref(), some)?;
-        left -= page.documents.len();
-        table::list(out, &columns, &page.documents)?;
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    if left == wanted && wanted > 0 && !out.is_json() {
+    table::list(out, &columns, &page.documents)?;
+    if page.documents.is_empty() && wanted > 0 && !out.is_json() {
         note("no documents");
     }
     out.flush()?;
-    if let Some(after) = after {
+    if let Some(after) = page.next {
         more("documents", Some(&after), "--all");
     }
     Ok(Exit::Fine)

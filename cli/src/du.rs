@@ -1,28 +1,24 @@
-//! `runlog du`: what takes how much: agents, runs or kinds of records, and the parts of the file.
+//! `runlog du`: what takes how much: agents or runs, and the parts of the file.
 //!
 //! The parts add up to the length of the file, and the agents and documents to what lives of it.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use runlog::{AgentId, Reader, RecordView, RunQuery, RunSummary, Stats, Taken, Usage};
+use runlog::{RunQuery, Stats, Taken, Usage};
 use serde_json::{Value, json};
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
 use crate::find;
 use crate::limit::Limit;
-use crate::message::{damaged, more};
+use crate::message::more;
 use crate::output::{Output, size};
-use crate::records;
 use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Cell, Column};
-
-/// How many runs are kept at once to find the largest, at least.
-const KEPT: usize = 1000;
 
 /// How many bytes a block has in which systems count what is allocated.
 const BLOCK: u64 = 512;
@@ -30,8 +26,7 @@ const BLOCK: u64 = 512;
 /// The options of `du`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DuArgs {
-    /// What to add up: agents, runs (the largest first), or kinds of records, for which every
-    /// record is read.
+    /// What to list, the largest first.
     #[arg(long, value_name = "WHAT", default_value = "agent")]
     by: By,
 
@@ -47,7 +42,6 @@ pub(crate) struct DuArgs {
 enum By {
     Agent,
     Run,
-    Kind,
 }
 
 /// The parts of the file: field, bytes, and what they are. They add up to its length.
@@ -125,58 +119,70 @@ fn stored(usage: &Usage) -> Taken {
 
 pub(crate) fn run(args: &DuArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    args.agent.as_deref().map_or(Ok(()), |agent| find::agent(&log, agent))?;
     let (stats, usage) = (log.stats()?, log.usage()?);
-    let parts = Parts::of(path, &stats, &usage)?;
-    let wanted = args.limit.wanted();
-    let mut exit = Exit::Fine;
-    let (mut rows, found) = match args.by {
-        By::Agent => agents(args, &usage),
-        By::Run => runs(&log, args)?,
-        By::Kind => kinds(&log, args, &mut exit)?,
-    };
-    if args.agent.is_none() {
-        rows.push(row("documents", json!({}), usage.documents));
-        rows.push(row("runs", json!({}), stored(&usage)));
+    let mut query = RunQuery::new();
+    if let Some(agent) = &args.agent {
+        find::agent(&log, agent)?;
+        query = query.agent(agent);
     }
-    let counted = if args.by == By::Agent { "RUNS" } else { "RECORDS" };
+    let is_wanted = |agent: &str| args.agent.as_ref().is_none_or(|wanted| agent == wanted);
+    let mut found = Vec::new();
+    match args.by {
+        By::Agent => {
+            let agents = usage.agents.iter().filter(|usage| is_wanted(usage.agent.as_str()));
+            found.extend(agents.map(|usage| (usage.runs, usage.agent.clone(), None)));
+        }
+        By::Run => {
+            for run in log.runs(&query) {
+                let (run, mut taken) = (run?, Taken::default());
+                (taken.count, taken.bytes) = (run.records, run.bytes);
+                taken.stored_bytes = run.stored_bytes;
+                found.push((taken, run.agent, Some(run.run)));
+            }
+        }
+    }
+    found.sort_by_key(|(taken, ..)| Reverse(taken.stored_bytes));
+    let listed = found.iter().take(args.limit.wanted());
+    let mut rows: Vec<_> = listed
+        .map(|(taken, agent, run)| match run {
+            Some(run) => row("run", *taken, json!({"agent": agent, "run": run})),
+            None => row("agent", *taken, json!({"agent": agent})),
+        })
+        .collect();
+    if args.agent.is_none() {
+        rows.push(row("documents", usage.documents, json!({})));
+        rows.push(row("runs", stored(&usage), json!({})));
+    }
+    let (named, counted) = match args.by {
+        By::Agent => ("agent", "RUNS"),
+        By::Run => ("run", "RECORDS"),
+    };
     let columns = [
-        Column::id(args.by.name()).made(name_of).styled(Style::Strong),
-        Column::right(if args.by == By::Kind { "records" } else { "count" }).named(counted),
+        Column::id(named).made(name_of).styled(Style::Strong),
+        Column::right("count").named(counted),
         Column::right("bytes"),
         Column::right("stored_bytes").named("STORED"),
         Column::right("share").named("OF BYTES").made(share).optional(0),
     ];
     table::list(out, &columns, &rows)?;
+    let parts = Parts::of(path, &stats, &usage)?;
     if out.is_json() {
         out.object(&parts.object())?;
     } else {
         print(path, &parts, out)?;
     }
     out.flush()?;
-    if found > wanted {
-        more(&format!("{}s", args.by.name()), None, "-n N, or --all");
+    if found.len() > args.limit.wanted() {
+        more(&format!("{named}s"), None, "-n N, or --all");
     }
-    Ok(exit)
-}
-
-impl By {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Run => "run",
-            Self::Kind => "kind",
-        }
-    }
+    Ok(Exit::Fine)
 }
 
 /// A row of what takes space.
-fn row(what: &str, names: Value, taken: Taken) -> Value {
-    let mut row = json!(taken);
-    row["what"] = json!(what);
-    if let (Value::Object(row), Value::Object(names)) = (&mut row, names) {
-        row.extend(names);
-    }
+fn row(what: &str, taken: Taken, names: Value) -> Value {
+    let mut row = names;
+    (row["what"], row["count"]) = (json!(what), json!(taken.count));
+    (row["bytes"], row["stored_bytes"]) = (json!(taken.bytes), json!(taken.stored_bytes));
     row
 }
 
@@ -184,15 +190,15 @@ fn name_of(row: &Value) -> String {
     let text = |name: &str| row[name].as_str().unwrap_or("-");
     match text("what") {
         "run" => format!("{}/{}", text("agent"), text("run")),
-        what @ ("agent" | "kind") => text(what).to_owned(),
+        "agent" => text("agent").to_owned(),
         what => format!("(all {what})"),
     }
 }
 
 /// How much is stored, with headers, of what was appended.
 fn share(row: &Value) -> String {
-    let (stored, bytes) = (row["stored_bytes"].as_u64(), row["bytes"].as_u64());
-    let known = stored.zip(bytes).filter(|(_, bytes)| *bytes > 0);
+    let bytes = row["bytes"].as_u64().filter(|bytes| *bytes > 0);
+    let known = row["stored_bytes"].as_u64().zip(bytes);
     known.map_or_else(|| "-".to_owned(), |(stored, bytes)| percent(stored, bytes))
 }
 
@@ -212,61 +218,4 @@ fn print(path: &Path, parts: &Parts, out: &mut Output) -> Result<(), Failure> {
     let rows: Vec<_> = rows.map(cells).collect();
     out.line("")?;
     Ok(table::write(out, &columns, &rows)?)
-}
-
-fn agents(args: &DuArgs, usage: &Usage) -> (Vec<Value>, usize) {
-    let is_wanted =
-        |agent: &AgentId| args.agent.as_ref().is_none_or(|wanted| agent.as_str() == wanted);
-    let mut found: Vec<_> = usage.agents.iter().filter(|usage| is_wanted(&usage.agent)).collect();
-    found.sort_by_key(|usage| u64::MAX - usage.runs.stored_bytes);
-    let listed = found.iter().take(args.limit.wanted());
-    let rows = listed.map(|usage| row("agent", json!({"agent": usage.agent}), usage.runs));
-    (rows.collect(), found.len())
-}
-
-fn query(args: &DuArgs) -> RunQuery {
-    args.agent.as_ref().map_or_else(RunQuery::new, |agent| RunQuery::new().agent(agent))
-}
-
-/// The largest runs, and how many there are; of the same size in their order. So that a store of
-/// many runs takes little memory and time, no more than some times as many are kept at once.
-fn runs(log: &Reader, args: &DuArgs) -> Result<(Vec<Value>, usize), Failure> {
-    let by_size = |(at, run): &(usize, RunSummary)| (u64::MAX - run.stored_bytes, *at);
-    let (wanted, mut kept, mut found) = (args.limit.wanted(), Vec::new(), 0);
-    for run in log.runs(&query(args)) {
-        kept.push((found, run?));
-        found += 1;
-        if kept.len() >= wanted.saturating_mul(2).max(KEPT) {
-            kept.select_nth_unstable_by_key(wanted, by_size);
-            kept.truncate(wanted);
-        }
-    }
-    kept.sort_unstable_by_key(by_size);
-    let listed = kept.iter().take(wanted).map(|(_, run)| {
-        let mut taken = Taken::default();
-        (taken.count, taken.bytes, taken.stored_bytes) = (run.records, run.bytes, run.stored_bytes);
-        row("run", json!({"agent": run.agent, "run": run.run}), taken)
-    });
-    Ok((listed.collect(), found))
-}
-
-fn kinds(log: &Reader, args: &DuArgs, exit: &mut Exit) -> Result<(Vec<Value>, usize), Failure> {
-    let mut kinds: BTreeMap<Option<String>, (u64, u64)> = BTreeMap::new();
-    for run in log.runs(&query(args)) {
-        let add = |record: &RecordView<'_>| {
-            let sum = kinds.entry(record.kind().map(str::to_owned)).or_default();
-            *sum = (sum.0 + 1, sum.1.saturating_add(record.payload().len() as u64));
-            Ok::<_, Failure>(())
-        };
-        records::each(log, &run?, add, |error| {
-            damaged(&error.to_string());
-            *exit = Exit::Damage;
-        })?;
-    }
-    let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by_key(|(_, (_, bytes))| u64::MAX - bytes);
-    let listed = kinds.iter().take(args.limit.wanted()).map(|(kind, (records, bytes))| {
-        json!({"what": "kind", "kind": kind, "records": records, "bytes": bytes})
-    });
-    Ok((listed.collect(), kinds.len()))
 }

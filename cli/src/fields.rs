@@ -5,7 +5,6 @@
 use std::io::Write;
 
 use runlog::Timestamp;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::output::{Output, grouped, size};
@@ -14,7 +13,7 @@ use crate::output::{Output, grouped, size};
 const PLACES: [&str; 5] = ["offset", "file_offset", "end", "seal", "ends_at"];
 
 /// Numbers that name something, which a user types again.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "epoch",
     "extent",
     "first_lsn",
@@ -27,6 +26,7 @@ const NAMES: [&str; 14] = [
     "number",
     "pid",
     "run_no",
+    "salt",
     "segment",
     "seq",
 ];
@@ -63,10 +63,4 @@ pub(crate) fn shown<W: Write>(out: &Output<W>, name: &str, value: &Value) -> Str
             fields.join(", ")
         }
     }
-}
-
-/// What serializes as a string, as that.
-pub(crate) fn word(value: &impl Serialize) -> String {
-    let value = serde_json::to_value(value).unwrap_or_default();
-    value.as_str().unwrap_or_default().to_owned()
 }

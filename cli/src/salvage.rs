@@ -1,9 +1,11 @@
 //! `runlog salvage BROKEN OUT`: reads everything that can still be read out of a damaged store into
 //! a new one, and lists what is missing. With `--replace` the new store takes the place of BROKEN.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use runlog::SalvageReport;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::escape::shown;
@@ -54,29 +56,14 @@ fn replace(store: &Path, out: &mut Output) -> Result<Exit, Failure> {
 }
 
 fn tell(new: &Path, report: &SalvageReport, out: &mut Output) -> Result<(), Failure> {
-    tell_problems("damage", &report.damaged, out)?;
-    for caveat in &report.caveats {
-        let object = json!({"event": "caveat", "message": caveat.to_string(), "caveat": caveat});
-        out.tell(&object, format!("in doubt: {caveat}"))?;
+    tell_problems(&report.damaged, out)?;
+    tell_each(("caveat", "in doubt"), &report.caveats, out)?;
+    tell_each(("missing", "missing"), &report.missing, out)?;
+    let mut object = json!(report);
+    object["event"] = json!("summary");
+    for list in ["damaged", "caveats", "missing"] {
+        object[list] = json!(object[list].as_array().map(Vec::len));
     }
-    for missing in &report.missing {
-        let object =
-            json!({"event": "missing", "message": missing.to_string(), "missing": missing});
-        out.tell(&object, format!("missing: {missing}"))?;
-    }
-    let object = json!({
-        "event": "summary",
-        "runs": report.runs,
-        "records": report.records,
-        "bytes": report.bytes,
-        "documents": report.documents,
-        "receipts": report.receipts,
-        "deleted": report.deleted,
-        "segments": report.segments,
-        "has_manifest": report.has_manifest,
-        "missing": report.missing.len(),
-        "caveats": report.caveats.len(),
-    });
     let left = match report.deleted {
         0 => String::new(),
         deleted => format!("; {} left out", count(deleted, "deleted run or version")),
@@ -95,4 +82,16 @@ fn tell(new: &Path, report: &SalvageReport, out: &mut Output) -> Result<(), Fail
         count(report.receipts, "receipt"),
     );
     Ok(out.tell(&object, text)?)
+}
+
+/// Tells of each finding, as an event of this name.
+fn tell_each<T: Display + Serialize>(
+    (event, said): (&str, &str),
+    findings: &[T],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    findings.iter().try_for_each(|found| {
+        let object = json!({"event": event, "message": found.to_string(), event: found});
+        Ok(out.tell(&object, format!("{said}: {found}"))?)
+    })
 }

@@ -229,13 +229,9 @@ impl<'a> Printer<'a> {
         let width = self.out.screen().map(|screen| screen.width().saturating_sub(INDENT.len()));
         let lines = wrapped(&escaped(format!("{name} {}", parts.join(", ")).as_bytes()), width);
         for (at, line) in lines.iter().enumerate() {
-            let (strong, rest) = match line.split_at_checked(escaped(name.as_bytes()).len()) {
-                _ if at > 0 => (INDENT, line.as_str()),
-                Some(parts) => parts,
-                None => (line.as_str(), ""),
-            };
-            self.out.styled(Style::Strong, strong)?;
-            self.out.line(rest)?;
+            let indent = if at > 0 { INDENT } else { "" };
+            self.out.styled(Style::Strong, format!("{indent}{line}"))?;
+            self.out.line("")?;
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use runlog::{Corruption, Reader, VerifyReport};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::escape::shown;
@@ -19,22 +18,11 @@ pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
     let Damages { problems, verified } = Damages::of(&log, false)?;
     let (report, runs) = (verified.unwrap_or_default(), log.stats()?.runs);
-    tell_problems("problem", &problems, out)?;
-    let object = json!({
-        "event": "summary",
-        "problems": problems.len(),
-        "segments": report.segments,
-        "frames": report.frames,
-        "records": report.records,
-        "runs": runs,
-        "bytes": report.bytes,
-        // Only the process that has the store open for writing compares the index.
-        "index_checked": report.index_checked,
-    });
-    let said = match problems.len() {
-        0 => "no problems".to_owned(),
-        n => count(n as u64, "problem"),
-    };
+    tell_problems(&problems, out)?;
+    let mut object = json!(report);
+    object["event"] = json!("summary");
+    object["problems"] = json!(problems.len());
+    object["runs"] = json!(runs);
     let text = format!(
         "checked {}: {} with {} of {}, {}; the index was not compared",
         shown(path),
@@ -45,7 +33,10 @@ pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     );
     out.tell(&object, text)?;
     if !out.is_json() {
-        out.line(said)?;
+        out.line(match problems.len() {
+            0 => "no problems".to_owned(),
+            n => count(n as u64, "problem"),
+        })?;
     }
     out.flush()?;
     Ok(if problems.is_empty() { Exit::Fine } else { Exit::Damage })
@@ -73,25 +64,13 @@ impl Damages {
     }
 }
 
-/// A place with damage, as an object.
-#[derive(Serialize)]
-struct Row<'a> {
-    event: &'static str,
-    message: String,
-    #[serde(flatten)]
-    problem: &'a Corruption,
-}
-
-/// Tells of each place with damage, as an event of this name.
-pub(crate) fn tell_problems(
-    event: &'static str,
-    problems: &[Corruption],
-    out: &mut Output,
-) -> Result<(), Failure> {
+/// Tells of each place with damage.
+pub(crate) fn tell_problems(problems: &[Corruption], out: &mut Output) -> Result<(), Failure> {
     for problem in problems {
-        let message = problem.to_string();
-        let text = if event == "problem" { message.clone() } else { format!("{event}: {message}") };
-        out.tell(&Row { event, message, problem }, text)?;
+        let mut object = json!(problem);
+        object["event"] = json!("problem");
+        object["message"] = json!(problem.to_string());
+        out.tell(&object, problem.to_string())?;
     }
     Ok(())
 }

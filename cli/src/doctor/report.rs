@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
-use crate::fields::word;
 use crate::output::{Output, count};
 use crate::screen::Style;
 use crate::wrap::wrapped;
@@ -137,13 +136,13 @@ impl Report {
 const TEXT_AT: usize = 22;
 
 fn line(finding: &Finding, out: &mut Output) -> Result<(), Failure> {
-    let style = match finding.severity {
-        Severity::Ok => Style::Good,
-        Severity::Note => Style::Plain,
-        Severity::Warning => Style::Lively,
-        Severity::Error => Style::Bad,
+    let (severity, style) = match finding.severity {
+        Severity::Ok => ("ok", Style::Good),
+        Severity::Note => ("note", Style::Plain),
+        Severity::Warning => ("warning", Style::Lively),
+        Severity::Error => ("error", Style::Bad),
     };
-    out.styled(style, format!("{:<9}", word(&finding.severity)))?;
+    out.styled(style, format!("{severity:<9}"))?;
     out.text(format!("{:<13}", finding.check))?;
     let margin = " ".repeat(TEXT_AT);
     let width = out.screen().map(|screen| screen.width().saturating_sub(TEXT_AT));

@@ -159,71 +159,43 @@ impl Files<'_> {
     }
 
     fn run(&mut self, run: &RunSummary) -> Result<(), Failure> {
-        let origin = match origin(self.log, run) {
-            Ok(origin) => origin,
-            Err(error) => {
-                let why = Why::from(error).of_a_run()?;
-                return self.refused(run, None, &why);
-            }
-        };
-        let form = self.format.form(origin);
-        let names = file_names(run, &form);
-        match self.write(run, &names, &form) {
-            Ok(written) => self.exported(run, &names, &form, &written),
-            Err(why) => {
-                let why = why.of_a_run()?;
-                self.refused(run, Some(&names), &why)
-            }
-        }
-    }
-
-    fn path(&self, names: &[String]) -> PathBuf {
-        let mut path = self.target.to_path_buf();
-        path.extend(names);
-        path
-    }
-
-    /// A run is a file now.
-    fn exported(
-        &mut self,
-        run: &RunSummary,
-        names: &[String],
-        form: &Form,
-        written: &Written,
-    ) -> Result<(), Failure> {
-        self.sums.exported += 1;
-        self.sums.records += written.records;
-        self.sums.bytes += written.bytes;
-        self.sums.damaged_records += written.damaged;
-        let (path, format) = (self.path(names), form.name());
-        let (records, bytes) = (count(written.records, "record"), size(written.bytes));
-        let object = json!({
-            "event": "run",
-            "run": run.run,
-            "agent": run.agent,
-            "file": path.to_string_lossy(),
-            "format": format,
-            "status": run.status,
-            "records": written.records,
-            "bytes": written.bytes,
-            "damaged_records": written.damaged,
+        let (id, agent) = (&run.run, &run.agent);
+        let form = origin(self.log, run).map(|origin| self.format.form(origin));
+        let names = form.as_ref().map(|form| file_names(run, form)).unwrap_or_default();
+        let path = self.target.join(names.iter().collect::<PathBuf>());
+        let done = form.map_err(Why::from).and_then(|form| {
+            let written = self.write(run, &names, &form)?;
+            Ok((form.name(), written))
         });
-        let text = format!("exported {} ({format}): {records}, {bytes}", shown(&path));
-        self.out.tell(&object, text)?;
-        if complain_of_damage(run, written.damaged) {
-            self.exit = self.exit.max(Exit::Damage);
-        }
-        Ok(())
-    }
-
-    /// A run is not exported.
-    fn refused(
-        &mut self,
-        run: &RunSummary,
-        names: Option<&[String]>,
-        why: &Why,
-    ) -> Result<(), Failure> {
-        let (id, agent, word) = (&run.run, &run.agent, why.word());
+        let why = match done {
+            Ok((format, written)) => {
+                let Written { records, bytes, damaged } = written;
+                self.sums.exported += 1;
+                self.sums.records += records;
+                self.sums.bytes += bytes;
+                self.sums.damaged_records += damaged;
+                let object = json!({
+                    "event": "run",
+                    "run": id,
+                    "agent": agent,
+                    "file": path.to_string_lossy(),
+                    "format": format,
+                    "status": run.status,
+                    "records": records,
+                    "bytes": bytes,
+                    "damaged_records": damaged,
+                });
+                let (records, bytes) = (count(records, "record"), size(bytes));
+                let text = format!("exported {} ({format}): {records}, {bytes}", shown(&path));
+                self.out.tell(&object, text)?;
+                if complain_of_damage(run, damaged) {
+                    self.exit = self.exit.max(Exit::Damage);
+                }
+                return Ok(());
+            }
+            Err(why) => why.of_a_run()?,
+        };
+        let word = why.word();
         if matches!(why, Why::Deleted) {
             self.sums.skipped += 1;
             let object = json!({"event": "skipped", "run": id, "agent": agent, "why": word});
@@ -231,18 +203,18 @@ impl Files<'_> {
         }
         self.sums.errors += 1;
         self.exit = self.exit.max(if word == "damaged" { Exit::Damage } else { Exit::Error });
-        let path = names.map(|names| self.path(names));
+        let file = (!names.is_empty()).then_some(&path);
         if self.out.is_json() {
             self.out.object(&json!({
                 "event": "error",
                 "run": id,
                 "agent": agent,
-                "file": path.as_ref().map(|path| path.to_string_lossy()),
+                "file": file.map(|path| path.to_string_lossy()),
                 "why": word,
                 "error": why.to_string(),
             }))?;
         }
-        let name = path.map_or_else(|| format!("{agent}/{id}"), |path| shown(&path));
+        let name = file.map_or_else(|| format!("{agent}/{id}"), |path| shown(path));
         complain(&format!("{name}: {why}"));
         Ok(())
     }
@@ -263,10 +235,14 @@ impl Files<'_> {
         Ok(self.exit)
     }
 
-    /// Writes the file of a run, whole or not at all.
+    /// Writes the file of a run, or its files, each whole or not at all.
     fn write(&mut self, run: &RunSummary, names: &[String], form: &Form) -> Result<Written, Why> {
         if form.is_of_files() {
-            return self.write_files(run, names, form);
+            // All records are read before the first file has its name.
+            let mut text = Vec::new();
+            let written = lines::write(self.log, run, form, &mut text)?;
+            session_files::write(&self.tree, names, &text)?;
+            return Ok(written);
         }
         let mut file = self.tree.file(names)?;
         let mut out = BufWriter::with_capacity(BUFFER, file.as_write());
@@ -274,15 +250,6 @@ impl Files<'_> {
         out.flush()?;
         drop(out);
         file.publish()?;
-        Ok(written)
-    }
-
-    /// Writes the files of a run below the folder of these names, each whole or not at all.
-    fn write_files(&self, run: &RunSummary, names: &[String], form: &Form) -> Result<Written, Why> {
-        // All records are read before the first file has its name.
-        let mut text = Vec::new();
-        let written = lines::write(self.log, run, form, &mut text)?;
-        session_files::write(&self.tree, names, &text)?;
         Ok(written)
     }
 }

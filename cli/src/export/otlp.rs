@@ -20,14 +20,14 @@
 //!
 //! The ids are digests of what they name, so that a later export gives the same ones.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use runlog::{Reader, RecordView, RunStatus, RunSummary, Timestamp};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::formats::calls::{Call, Calls};
+use crate::formats::calls::Calls;
 use crate::formats::count::{Amount, Counting, Said, Sum, Words};
 use crate::formats::facts::Facts;
 use crate::formats::origin::Origin;
@@ -48,37 +48,38 @@ const CLIENT: u8 = 3;
 /// The status of a span that failed.
 const ERROR: u8 = 2;
 
-/// Writes a run as a line. Takes memory for the longest record as a value, and for the facts of all
-/// records.
+/// Writes a run as a line. Takes memory for the longest record as a value, and for the facts and
+/// spans of all records.
 pub(crate) fn write(
     log: &Reader,
     run: &RunSummary,
     origin: Option<&Origin>,
     out: &mut impl Write,
 ) -> Result<Written, Why> {
-    let mut out = Counted::new(out, None);
+    let format = origin.and_then(|origin| origin.format).unwrap_or(Format::JsonLines);
+    let (words, mut said, mut steps) = (Words::default(), Vec::new(), Vec::new());
     let mut written = Written::default();
-    let (trace, steps) = Trace::read(log, run, origin, &mut written)?;
+    each_record(log, run, &mut written, |_, record| {
+        words.read(format, record, &mut said);
+        let stored = origin.is_none().then(|| record.timestamp());
+        steps.extend(Step::of(record, format, stored));
+        Ok(())
+    })?;
     let schema = format!("https://opentelemetry.io/schemas/{VERSION}");
-    let resource = json!({"attributes": [text("service.name", run.agent.as_str())]});
-    let scope = json!({"name": "runlog", "version": env!("CARGO_PKG_VERSION")});
-    write!(out, "{{\"resourceSpans\":[{{\"resource\":{resource},\"scopeSpans\":[")?;
-    write!(out, "{{\"scope\":{scope},\"spans\":[{}", trace.root(&steps))?;
-    let mut spans = Spans { trace: &trace, out: &mut out, seen: HashSet::new(), open: Open::new() };
-    steps.into_iter().try_for_each(|step| spans.step(step))?;
-    spans.end()?;
-    writeln!(out, "],\"schemaUrl\":\"{schema}\"}}],\"schemaUrl\":\"{schema}\"}}]}}")?;
+    let request = json!({"resourceSpans": [{
+        "resource": {"attributes": attributes(&json!({"service.name": run.agent}))},
+        "schemaUrl": schema,
+        "scopeSpans": [{
+            "scope": {"name": "runlog", "version": env!("CARGO_PKG_VERSION")},
+            "schemaUrl": schema,
+            "spans": Trace::of(run).spans(&steps, &said),
+        }],
+    }]});
+    let mut out = Counted::new(out, None);
+    serde_json::to_writer(&mut out, &request).map_err(io::Error::from)?;
+    writeln!(out)?;
     written.bytes = out.bytes;
     Ok(written)
-}
-
-/// The trace of a run.
-struct Trace<'a> {
-    run: &'a RunSummary,
-    id: [u8; 16],
-    /// What the messages used, by the first record of each, and all of the run.
-    used: HashMap<u64, Amount>,
-    sum: Sum,
 }
 
 /// A record with its time, and what it says.
@@ -88,7 +89,8 @@ struct Step {
     at: Timestamp,
     facts: Facts,
     calls: Calls,
-    is_model_event: bool,
+    /// Whether a model speaks.
+    is_of_model: bool,
 }
 
 impl Step {
@@ -96,227 +98,176 @@ impl Step {
     fn of(record: &RecordView<'_>, format: Format, stored: Option<Timestamp>) -> Option<Self> {
         let value = value_of(record.kind(), record.content_type(), record.payload())?;
         let facts = facts_in(format, &value);
+        let role = facts.role.as_deref();
+        let speaks = role.is_some_and(|role| MODELS.contains(&role));
         Some(Self {
             seq: record.seq().0,
             kind: record.kind().map(str::to_owned),
             // Times before 1970 have no place in OTLP.
             at: facts.time.or(stored).filter(|at| at.0 >= 0)?,
             calls: Calls::of(&value),
-            is_model_event: value["event"] == "model",
+            is_of_model: facts.usage.is_some() || value["event"] == "model" || speaks,
             facts,
         })
     }
 
-    /// Whether a model speaks.
-    fn is_of_model(&self) -> bool {
-        let role = self.facts.role.as_deref();
-        let speaks = role.is_some_and(|role| MODELS.contains(&role));
-        self.facts.usage.is_some() || self.is_model_event || speaks
+    /// An event of the root span.
+    fn event(&self) -> Option<Value> {
+        let role = self.facts.role.as_deref().filter(|_| !self.is_of_model)?;
+        let named = json!({"runlog.seq": self.seq, "runlog.role": role, "runlog.kind": self.kind});
+        Some(json!({
+            "timeUnixNano": self.at.0.to_string(),
+            "name": "runlog.message",
+            "attributes": attributes(&named),
+        }))
     }
+}
+
+/// The trace of a run.
+struct Trace<'a> {
+    run: &'a RunSummary,
+    id: Sha256,
+}
+
+/// A span.
+struct Span {
+    name: String,
+    kind: u8,
+    times: (Timestamp, Timestamp),
+    /// The attributes, by their names; what is null is left out.
+    attributes: Value,
+    has_failed: bool,
 }
 
 impl<'a> Trace<'a> {
-    /// Reads a run, and what its records say that give a time: that of the data, or in a run that
-    /// was not imported that of the record. Without a format, they are read by their shapes.
-    fn read(
-        log: &Reader,
-        run: &'a RunSummary,
-        origin: Option<&Origin>,
-        written: &mut Written,
-    ) -> Result<(Self, Vec<Step>), Why> {
-        let mut digest = Sha256::new();
+    fn of(run: &'a RunSummary) -> Self {
+        let mut id = Sha256::new();
         for part in [run.agent.as_str(), run.run.as_str()] {
-            digest.update((part.len() as u64).to_le_bytes());
-            digest.update(part);
+            id.update((part.len() as u64).to_le_bytes());
+            id.update(part);
         }
-        digest.update(run.number().0.to_le_bytes());
-        digest.update(run.started_at.0.to_le_bytes());
-        let format = origin.and_then(|origin| origin.format).unwrap_or(Format::JsonLines);
-        let (words, mut said, mut steps) = (Words::default(), Vec::new(), Vec::new());
-        each_record(log, run, written, |_, record| {
-            words.read(format, record, &mut said);
-            let stored = origin.is_none().then(|| record.timestamp());
-            steps.extend(Step::of(record, format, stored));
-            Ok(())
-        })?;
-        let (used, sum) = usage_of(&said);
-        Ok((Self { run, id: first(digest), used, sum }, steps))
+        id.update(run.number().0.to_le_bytes());
+        id.update(run.started_at.0.to_le_bytes());
+        Self { run, id }
     }
 
-    /// The id of a span: that of the root, or of what is at a place of a record.
-    fn span_id(&self, place: Option<(u64, u64)>) -> String {
-        let mut digest = Sha256::new();
-        digest.update(self.id);
-        if let Some((seq, number)) = place {
-            digest.update(seq.to_le_bytes());
-            digest.update(number.to_le_bytes());
+    /// The root span, and those below it in the order of their records.
+    fn spans(&self, steps: &[Step], said: &[Said]) -> Vec<Value> {
+        let (used, sum) = usage_of(said);
+        // Several records may be one message, which has one span.
+        let mut seen = HashSet::new();
+        let is_new = |step: &Step| {
+            let id = step.facts.message_id.as_ref();
+            step.is_of_model && id.is_none_or(|id| seen.insert(id.clone()))
+        };
+        let speaks: Vec<bool> = steps.iter().map(is_new).collect();
+        // From the last record on, so that the answer to a call is known.
+        let (mut spans, mut answers) = (Vec::new(), HashMap::new());
+        for (step, speaks) in steps.iter().zip(speaks).rev() {
+            for answer in &step.calls.answers {
+                answers.insert(&answer.id, (step.at, answer.has_failed));
+            }
+            // The message's own span has the number 0.
+            for (number, call) in (1..).zip(&step.calls.calls).collect::<Vec<_>>().into_iter().rev()
+            {
+                let id = call.id.as_ref().filter(|_| !call.is_answered);
+                let answer = id.and_then(|id| answers.remove(id));
+                let (end, has_failed) = answer.unwrap_or((step.at, call.has_failed));
+                let span = Span {
+                    name: format!("execute_tool {}", call.tool),
+                    kind: INTERNAL,
+                    times: (step.at, end.max(step.at)),
+                    attributes: json!({
+                        "gen_ai.operation.name": "execute_tool",
+                        "gen_ai.tool.name": call.tool,
+                        "gen_ai.tool.call.id": call.id,
+                        "runlog.seq": step.seq,
+                    }),
+                    has_failed,
+                };
+                spans.push(self.span(Some((step.seq, number)), span));
+            }
+            if speaks {
+                let chat = self.chat(step, used.get(&step.seq));
+                spans.push(self.span(Some((step.seq, 0)), chat));
+            }
         }
-        hex(&first::<8>(digest))
+        spans.push(self.root(steps, &sum));
+        spans.reverse();
+        spans
     }
 
     /// The root span with its events.
-    fn root(&self, steps: &[Step]) -> Value {
+    fn root(&self, steps: &[Step], sum: &Sum) -> Value {
         let run = self.run;
-        let start = run.started_at.0.max(0);
-        let end = run.ended_at.unwrap_or(run.last_at).0.max(start);
-        let mut attributes = vec![
-            text("gen_ai.operation.name", "invoke_agent"),
-            text("gen_ai.agent.name", run.agent.as_str()),
-            text("gen_ai.conversation.id", run.run.as_str()),
-            text("runlog.status", run.status.as_str()),
-        ];
-        if self.sum.messages > 0 {
-            attributes.push(number("runlog.messages", self.sum.messages));
-            attributes.extend(usage(&self.sum.amount));
-        }
-        let has_failed = run.status == RunStatus::Failed;
-        let name = format!("invoke_agent {}", run.agent);
-        let mut span = self.span(None, &name, INTERNAL, (start, end), attributes, has_failed);
-        let event = |step: &Step| {
-            let role = step.facts.role.as_deref().filter(|_| !step.is_of_model())?;
-            let mut attributes = vec![number("runlog.seq", step.seq), text("runlog.role", role)];
-            attributes.extend(step.kind.as_deref().map(|kind| text("runlog.kind", kind)));
-            Some(json!({"timeUnixNano": step.at.0.to_string(), "name": "runlog.message",
-                "attributes": attributes}))
+        let mut attributes = usage(&sum.amount);
+        attributes["gen_ai.operation.name"] = json!("invoke_agent");
+        attributes["gen_ai.agent.name"] = json!(run.agent);
+        attributes["gen_ai.conversation.id"] = json!(run.run);
+        attributes["runlog.status"] = json!(run.status);
+        attributes["runlog.messages"] = json!(some(sum.messages));
+        let start = run.started_at.max(Timestamp(0));
+        let root = Span {
+            name: format!("invoke_agent {}", run.agent),
+            kind: INTERNAL,
+            times: (start, run.ended_at.unwrap_or(run.last_at).max(start)),
+            attributes,
+            has_failed: run.status == RunStatus::Failed,
         };
-        span["events"] = steps.iter().filter_map(event).collect();
-        span
+        let mut root = self.span(None, root);
+        root["events"] = steps.iter().filter_map(Step::event).collect();
+        root
     }
 
-    fn span(
-        &self,
-        place: Option<(u64, u64)>,
-        name: &str,
-        kind: u8,
-        (start, end): (i64, i64),
-        mut attributes: Vec<Value>,
-        has_failed: bool,
-    ) -> Value {
-        if has_failed {
-            attributes.push(text("error.type", "_OTHER"));
+    fn chat(&self, step: &Step, used: Option<&Amount>) -> Span {
+        let facts = &step.facts;
+        let mut attributes = used.map_or(json!({}), usage);
+        attributes["gen_ai.operation.name"] = json!("chat");
+        attributes["gen_ai.conversation.id"] = json!(self.run.run);
+        attributes["gen_ai.response.model"] = json!(facts.model);
+        attributes["gen_ai.response.id"] = json!(facts.message_id);
+        attributes["runlog.seq"] = json!(step.seq);
+        let model = facts.model.iter().flat_map(|model| [" ", model]);
+        Span {
+            name: std::iter::once("chat").chain(model).collect(),
+            kind: CLIENT,
+            times: (step.at, step.at),
+            attributes,
+            has_failed: false,
         }
-        let mut span = json!({
-            "traceId": hex(&self.id),
-            "spanId": self.span_id(place),
-            "name": name,
-            "kind": kind,
-            "startTimeUnixNano": start.to_string(),
-            "endTimeUnixNano": end.to_string(),
-            "attributes": attributes,
+    }
+
+    /// The root span, or the span of what is at a place of a record.
+    fn span(&self, place: Option<(u64, u64)>, mut span: Span) -> Value {
+        if span.has_failed {
+            span.attributes["error.type"] = json!("_OTHER");
+        }
+        let trace = &hex(&self.id.clone().finalize())[..32];
+        let id_of = |place: Option<(u64, u64)>| {
+            let mut id = Sha256::new();
+            id.update(&self.id.clone().finalize()[..16]);
+            for number in place.into_iter().flat_map(|(seq, number)| [seq, number]) {
+                id.update(number.to_le_bytes());
+            }
+            hex(&id.finalize()[..8])
+        };
+        let (start, end) = span.times;
+        let mut value = json!({
+            "traceId": trace,
+            "spanId": id_of(place),
+            "name": span.name,
+            "kind": span.kind,
+            "startTimeUnixNano": start.0.to_string(),
+            "endTimeUnixNano": end.0.to_string(),
+            "attributes": attributes(&span.attributes),
         });
         if place.is_some() {
-            span["parentSpanId"] = self.span_id(None).into();
+            value["parentSpanId"] = json!(id_of(None));
         }
-        if has_failed {
-            span["status"] = json!({"code": ERROR});
+        if span.has_failed {
+            value["status"] = json!({"code": ERROR});
         }
-        span
-    }
-}
-
-/// Calls without an answer yet, by their ids.
-type Open = HashMap<String, (Call, Timestamp, (u64, u64))>;
-
-/// Writes the spans below the root.
-struct Spans<'a, 'w, W> {
-    trace: &'a Trace<'a>,
-    out: &'w mut W,
-    /// The messages of models that have a span: several records may be one message.
-    seen: HashSet<String>,
-    open: Open,
-}
-
-impl<W: Write> Spans<'_, '_, W> {
-    fn step(&mut self, step: Step) -> io::Result<()> {
-        if step.is_of_model() && self.is_new(&step.facts) {
-            self.chat(&step)?;
-        }
-        // Behind the number of the message's own span.
-        for (number, call) in (1..).zip(step.calls.calls) {
-            let place = (step.seq, number);
-            match &call.id {
-                Some(id) if !call.is_answered => {
-                    let replaced = self.open.insert(id.clone(), (call, step.at, place));
-                    if let Some((call, at, place)) = replaced {
-                        self.tool(&call, place, (at, at))?;
-                    }
-                }
-                _ => self.tool(&call, place, (step.at, step.at))?,
-            }
-        }
-        for answer in step.calls.answers {
-            if let Some((mut call, at, place)) = self.open.remove(&answer.id) {
-                call.has_failed = answer.has_failed;
-                self.tool(&call, place, (at, step.at.max(at)))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The calls that were never answered.
-    fn end(&mut self) -> io::Result<()> {
-        let open = std::mem::take(&mut self.open).into_values();
-        let sorted: BTreeMap<_, _> = open.map(|(call, at, place)| (place, (call, at))).collect();
-        for (place, (call, at)) in sorted {
-            self.tool(&call, place, (at, at))?;
-        }
-        Ok(())
-    }
-
-    /// Whether no record in front is of the same message.
-    fn is_new(&mut self, facts: &Facts) -> bool {
-        facts.message_id.as_ref().is_none_or(|id| self.seen.insert(id.clone()))
-    }
-
-    fn chat(&mut self, step: &Step) -> io::Result<()> {
-        let facts = &step.facts;
-        let name = match &facts.model {
-            Some(model) => format!("chat {model}"),
-            None => "chat".to_owned(),
-        };
-        let mut attributes = vec![
-            text("gen_ai.operation.name", "chat"),
-            text("gen_ai.conversation.id", self.trace.run.run.as_str()),
-            number("runlog.seq", step.seq),
-        ];
-        for (key, value) in
-            [("gen_ai.response.model", &facts.model), ("gen_ai.response.id", &facts.message_id)]
-        {
-            attributes.extend(value.as_ref().map(|value| text(key, value)));
-        }
-        attributes.extend(self.trace.used.get(&step.seq).into_iter().flat_map(usage));
-        self.span((step.seq, 0), &name, CLIENT, (step.at, step.at), attributes, false)
-    }
-
-    fn tool(
-        &mut self,
-        call: &Call,
-        place: (u64, u64),
-        times: (Timestamp, Timestamp),
-    ) -> io::Result<()> {
-        let mut attributes = vec![
-            text("gen_ai.operation.name", "execute_tool"),
-            text("gen_ai.tool.name", &call.tool),
-            number("runlog.seq", place.0),
-        ];
-        attributes.extend(call.id.as_ref().map(|id| text("gen_ai.tool.call.id", id)));
-        let name = format!("execute_tool {}", call.tool);
-        self.span(place, &name, INTERNAL, times, attributes, call.has_failed)
-    }
-
-    fn span(
-        &mut self,
-        place: (u64, u64),
-        name: &str,
-        kind: u8,
-        (start, end): (Timestamp, Timestamp),
-        attributes: Vec<Value>,
-        has_failed: bool,
-    ) -> io::Result<()> {
-        let (start, end) = (start.0, end.0);
-        let span = self.trace.span(Some(place), name, kind, (start, end), attributes, has_failed);
-        // The root is in front.
-        write!(self.out, ",{span}")
+        value
     }
 }
 
@@ -344,36 +295,33 @@ fn usage_of(said: &[Said]) -> (HashMap<u64, Amount>, Sum) {
 }
 
 /// Tokens and cost. What the data counts as input may or may not include cached tokens.
-fn usage(usage: &Amount) -> Vec<Value> {
-    let tokens = [
-        ("gen_ai.usage.input_tokens", usage.input_tokens),
-        ("gen_ai.usage.output_tokens", usage.output_tokens),
-        ("gen_ai.usage.cache_read.input_tokens", usage.cache_read_tokens),
-        ("gen_ai.usage.cache_creation.input_tokens", usage.cache_write_tokens),
-        ("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens),
-    ];
-    let cost =
-        usage.cost.map(|cost| json!({"key": "runlog.cost_usd", "value": {"doubleValue": cost}}));
-    let tokens = tokens.into_iter().filter(|(_, count)| *count > 0);
-    tokens.map(|(key, count)| number(key, count)).chain(cost).collect()
+fn usage(usage: &Amount) -> Value {
+    json!({
+        "gen_ai.usage.input_tokens": some(usage.input_tokens),
+        "gen_ai.usage.output_tokens": some(usage.output_tokens),
+        "gen_ai.usage.cache_read.input_tokens": some(usage.cache_read_tokens),
+        "gen_ai.usage.cache_creation.input_tokens": some(usage.cache_write_tokens),
+        "gen_ai.usage.reasoning.output_tokens": some(usage.reasoning_tokens),
+        "runlog.cost_usd": usage.cost,
+    })
 }
 
-/// An attribute.
-fn text(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": value}})
+fn some(number: u64) -> Option<u64> {
+    Some(number).filter(|number| *number > 0)
 }
 
-/// An attribute. Integers of 64 bits are strings in OTLP/JSON.
-fn number(key: &str, value: u64) -> Value {
-    json!({"key": key, "value": {"intValue": value.to_string()}})
-}
-
-/// The first bytes of a digest, which are never all zero: that is no id.
-fn first<const N: usize>(digest: Sha256) -> [u8; N] {
-    let mut bytes = [0; N];
-    let digest = digest.finalize();
-    bytes.iter_mut().zip(digest).for_each(|(byte, digit)| *byte = digit);
-    if bytes == [0; N] { [1; N] } else { bytes }
+/// Attributes of these names. Integers of 64 bits are strings in OTLP/JSON.
+fn attributes(named: &Value) -> Vec<Value> {
+    let attribute = |(key, value): (&String, &Value)| {
+        let value = match value {
+            Value::Null => return None,
+            Value::Number(number) if number.is_f64() => json!({"doubleValue": number}),
+            Value::Number(number) => json!({"intValue": number.to_string()}),
+            text => json!({"stringValue": text}),
+        };
+        Some(json!({"key": key, "value": value}))
+    };
+    named.as_object().into_iter().flatten().filter_map(attribute).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

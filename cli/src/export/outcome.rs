@@ -119,12 +119,6 @@ impl From<io::Error> for Why {
     }
 }
 
-impl From<io::ErrorKind> for Why {
-    fn from(kind: io::ErrorKind) -> Self {
-        Self::Io(kind.into())
-    }
-}
-
 impl From<Errno> for Why {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())

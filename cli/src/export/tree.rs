@@ -53,7 +53,7 @@ impl Tree {
     /// A new file, by the names that lead to it.
     pub(crate) fn file(&self, names: &[String]) -> Result<NewFile, Why> {
         let mut folder = self.root.try_clone()?;
-        let (name, folders) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let (name, folders) = names.split_last().ok_or_else(Why::differs)?;
         for below in folders {
             match mkdirat(&folder, below, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}

@@ -28,7 +28,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_left_behind() {
 #[test]
 fn the_store_can_be_kept_and_is_one_file() {
     let world = World::new();
-    let ran = world.good(&["demo", "--millis", "300", "--keep", "runs.runlog"]);
+    let ran = world.good(&["demo", "--millis", "300", "--store", "runs.runlog"]);
     assert!(ran.text().ends_with("nothing that was acknowledged is missing or changed\n"));
     world.good(&["verify"]);
     let names: Vec<_> = fs::read_dir(world.path(""))

@@ -14,7 +14,7 @@ fn world() -> World {
     world.write("a.json", "{\"n\": 1.50}");
     world.write("b.txt", "caf\u{e9}\x1b[2J\n");
     world.write("c.bin", b"\xff\0");
-    world.good(&["put", "--create", "space", "a", "a.json", "--type", "json", "--kind", "config"]);
+    world.good(&["put", "--create", "space", "a", "a.json", "--type", "json"]);
     world.good(&["put", "--create", "space", "b", "b.txt", "--type", "text"]);
     world.good(&["put", "--create", "space", "c", "c.bin"]);
     world
@@ -45,7 +45,7 @@ fn a_document_comes_back_byte_for_byte_and_is_shown_by_its_type() {
     let found = &found.json()[0];
     let all = ["content_type", "key", "kind", "namespace", "payload", "timestamp", "version"];
     assert_eq!(keys(found), all);
-    assert_eq!((&found["kind"], &found["namespace"]), (&json!("config"), &json!("space")));
+    assert_eq!(found["namespace"], "space");
     let binary = &world.good(&["get", "space", "c", "--json"]).json()[0];
     assert_eq!(binary["payload"], json!({ "base64": "/wA=" }));
     assert_eq!((&binary["kind"], &binary["content_type"]), (&json!(null), &json!("bytes")));

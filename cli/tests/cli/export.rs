@@ -722,7 +722,7 @@ fn every_format_gives_a_trace_and_makes_up_no_time() {
     };
     for (agent, wanted) in [
         ("a1", "chat claude-x, execute_tool Bash"),
-        ("a3", "chat, execute_tool shell"),
+        ("a3", "execute_tool shell, chat"),
         ("a4", "chat m, execute_tool read, execute_tool edit"),
         ("a6", "chat gemini-x, execute_tool glob"),
         ("a8", ""),

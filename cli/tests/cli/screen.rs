@@ -77,7 +77,6 @@ fn other_tables_fit_the_terminal_too() {
         for args in [
             &["du"][..],
             &["du", "--by", "run"],
-            &["du", "--by", "kind"],
             &["gc", "--keep", "1", "--dry-run"],
             &["adopt", "--dry-run"],
             &["ls", "--agents"],

@@ -88,7 +88,6 @@ fn no_command_prints_what_others_wrote_as_it_is() {
         &["man", HOSTILE],
         &["du"],
         &["du", "--by", "run"],
-        &["du", "--by", "kind"],
         &["du", "--agent", text],
         &["show", text, "--agent", HOSTILE],
         &["show", HOSTILE],
@@ -181,8 +180,8 @@ fn names_of_imported_files_are_escaped() {
         &["stat", "--store", "\u{9b}.runlog", "--json"],
         &["verify", "--store", "\u{9b}.runlog"],
         &["ls", "--store", "none\u{9b}.runlog"],
-        &["demo", "--keep", "no such folder\u{9b}/x"],
-        &["demo", "--keep", "no such folder\u{9b}/x", "--json"],
+        &["demo", "--store", "no such folder\u{9b}/x"],
+        &["demo", "--store", "no such folder\u{9b}/x", "--json"],
     ] {
         let ran = world.run(args);
         assert_plain(&ran, args);
@@ -209,7 +208,7 @@ fn usage_errors_repeat_no_argument_as_it_is() {
         &["gc", "--keep", &text],
         &["put", "space", "key", "--type", &text],
         &["compact", &format!("--zstd={text}")],
-        &["demo", "--threads", &text],
+        &["demo", "--millis", &text],
         &["verify", &joined, &text],
         &["lss\n\u{9b}"],
         &["ls", "--agentt\n\u{9b}"],

@@ -117,7 +117,6 @@ fn no_command_minds_a_closed_pipe() {
         &["backup", "copy"],
         &["stat"],
         &["du"],
-        &["du", "--by", "kind"],
         &["gc", "--keep", "5"],
         &["hold", "r", "--reason", "x"],
         &["release", "r"],
