@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::find;
 use crate::message::note;
 use crate::output::{Output, count};
-use crate::status::EndStatus;
+use crate::status;
 use crate::store;
 use crate::table::{self, Column};
 
@@ -33,8 +33,8 @@ pub(crate) struct AdoptArgs {
     older_than: Option<Duration>,
 
     /// How the runs ended.
-    #[arg(long, default_value = "interrupted")]
-    status: EndStatus,
+    #[arg(long, default_value = "interrupted", value_parser = status::ended())]
+    status: RunStatus,
 
     /// Only show which runs would be ended.
     #[arg(long)]
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &AdoptArgs, path: &Path, out: &mut Output) -> Result<Exi
     }
     let log = store::open_existing(path)?;
     let runs = args.orphans(&log)?;
-    let what = format!("end {} as {}", count(runs.len() as u64, "run"), args.status.status());
+    let what = format!("end {} as {}", count(runs.len() as u64, "run"), args.status);
     if !runs.is_empty() && !confirm::is_wanted(&what, &runs, args.yes)? {
         note("nothing is ended");
         return Ok(Exit::Error);
@@ -95,7 +95,7 @@ impl AdoptArgs {
     /// Ends the runs, and answers how many have ended if one could not be.
     fn end(&self, log: &RunLog, runs: &[RunSummary]) -> (usize, Result<(), Failure>) {
         // One sync is enough for all of them.
-        let outcome = Outcome::new(self.status.status()).durability(Durability::Process);
+        let outcome = Outcome::new(self.status).durability(Durability::Process);
         for (ended, run) in runs.iter().enumerate() {
             let done = log.writer(run).and_then(|writer| writer.end(&outcome));
             if let Err(error) = done {
@@ -106,7 +106,7 @@ impl AdoptArgs {
     }
 
     fn print(&self, runs: &[RunSummary], out: &mut Output) -> Result<(), Failure> {
-        let status = self.status.status();
+        let status = self.status;
         let row = |run: &RunSummary| {
             json!({
                 "action": "adopt",

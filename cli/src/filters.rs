@@ -1,11 +1,11 @@
 //! Which runs and records a command is about: the options that `ls`, `search`, `export` and `usage`
 //! share.
 
-use runlog::{ReadLog, RunQuery, RunSummary, Timestamp};
+use runlog::{ReadLog, RunQuery, RunStatus, RunSummary, Timestamp};
 
 use crate::failure::Failure;
 use crate::find::{self, RunArgs};
-use crate::status::Status;
+use crate::status;
 use crate::times::parse_time;
 
 /// The options that choose runs, and times.
@@ -18,8 +18,8 @@ pub(crate) struct Filters {
     pub(crate) agent: Option<String>,
 
     /// Only the runs with this status; may be repeated.
-    #[arg(long)]
-    status: Vec<Status>,
+    #[arg(long, value_parser = status::any())]
+    status: Vec<RunStatus>,
 
     /// Only what is of this time or later: 2026-01-31, 2026-01-31T12:00:00Z, yesterday, or 7d for
     /// the last seven days. In `ls` and `export` by the start of a run, in `search` by the time of
@@ -50,7 +50,7 @@ impl Filters {
             query = query.agent(agent);
         }
         for status in &self.status {
-            query = query.status(status.0);
+            query = query.status(*status);
         }
         if self.held { query.held(true) } else { query }
     }
@@ -69,8 +69,7 @@ impl Filters {
 
     /// The same as [`Filters::query`], of a run that was found by its name.
     pub(crate) fn takes(&self, run: &RunSummary) -> bool {
-        (self.status.is_empty() || self.status.iter().any(|status| status.0 == run.status))
-            && (run.held || !self.held)
+        (self.status.is_empty() || self.status.contains(&run.status)) && (run.held || !self.held)
     }
 
     /// Whether something of this time is wanted.

@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use runlog::{Durability, Outcome, RunSummary};
+use runlog::{Durability, Outcome, RunStatus, RunSummary};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::find::{self, RunArgs};
 use crate::output::Output;
-use crate::status::EndStatus;
+use crate::status;
 use crate::store;
 
 #[derive(Debug, clap::Args)]
@@ -28,8 +28,8 @@ pub(crate) struct EndArgs {
     pub(crate) run: RunArgs,
 
     /// How the run ended.
-    #[arg(long)]
-    pub(crate) status: EndStatus,
+    #[arg(long, value_parser = status::ended())]
+    pub(crate) status: RunStatus,
 }
 
 pub(crate) fn hold(args: &HoldArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
@@ -57,7 +57,7 @@ pub(crate) fn release(args: &RunArgs, path: &Path, out: &mut Output) -> Result<E
 pub(crate) fn end(args: &EndArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_existing(path)?;
     let run = find::run_to_change(&log, &args.run)?;
-    let status = args.status.status();
+    let status = args.status;
     let writer = log.writer(&run)?;
     let _ = writer.end(&Outcome::new(status).durability(Durability::Disk))?;
     drop(writer);

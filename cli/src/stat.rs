@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::du::Parts;
 use crate::escape::shown;
@@ -10,27 +10,6 @@ use crate::failure::{Exit, Failure};
 use crate::fields;
 use crate::output::Output;
 use crate::store;
-
-/// The fields that people see, if they are not zero.
-const SHOWN: [&str; 17] = [
-    "file_len",
-    "allocated_bytes",
-    "runs",
-    "active_runs",
-    "deleted_runs",
-    "documents",
-    "document_bytes",
-    "live_bytes",
-    "dead_bytes",
-    "open_bytes",
-    "free_bytes",
-    "extent_len",
-    "sealed_segments",
-    "log_extents",
-    "index_extents",
-    "retired_extents",
-    "free_extents",
-];
 
 pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
@@ -41,11 +20,15 @@ pub(crate) fn run(path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     object["documents"] = json!(usage.documents.count);
     object["document_bytes"] = json!(usage.documents.bytes);
     out.tell(&object, shown(path))?;
-    let names: &[_] = if out.is_json() { &[] } else { &SHOWN };
-    for name in names.iter().filter(|name| object[**name] != 0) {
-        let value = fields::shown(out, name, &object[*name]);
-        out.line(format!("{value:>12} {}", name.replace('_', " ")))?;
-    }
+    let is_shown = |number: u64| number > 0 && !out.is_json();
+    let numbers = object.as_object().into_iter().flatten();
+    let shown = |(name, value): (&String, &Value)| {
+        let said = format!("{:>12} {}", fields::shown(out, name, value), name.replace('_', " "));
+        value.as_u64().is_some_and(is_shown).then_some(said)
+    };
+    // People see the numbers that are not zero.
+    let lines: Vec<_> = numbers.filter_map(shown).collect();
+    lines.into_iter().try_for_each(|line| out.line(line))?;
     out.flush()?;
     Ok(Exit::Fine)
 }

@@ -1,42 +1,18 @@
 //! How runs stand, as words of the command line.
 
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use runlog::RunStatus;
 
-/// Any status of a run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Status(pub(crate) RunStatus);
-
-/// A status that a run ends with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EndStatus(RunStatus);
-
-impl ValueEnum for Status {
-    fn value_variants<'a>() -> &'a [Self] {
-        use RunStatus::{Cancelled, Completed, Failed, InProgress, Interrupted};
-        &[Self(InProgress), Self(Completed), Self(Failed), Self(Cancelled), Self(Interrupted)]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.0.as_str()))
-    }
+/// Reads any status of a run.
+pub(crate) fn any() -> impl TypedValueParser<Value = RunStatus> {
+    words(&["in_progress", "completed", "failed", "cancelled", "interrupted"])
 }
 
-impl ValueEnum for EndStatus {
-    fn value_variants<'a>() -> &'a [Self] {
-        use RunStatus::{Cancelled, Completed, Failed, Interrupted};
-        &[Self(Completed), Self(Failed), Self(Cancelled), Self(Interrupted)]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Status(self.0).to_possible_value()
-    }
+/// Reads a status that a run ends with.
+pub(crate) fn ended() -> impl TypedValueParser<Value = RunStatus> {
+    words(&["completed", "failed", "cancelled", "interrupted"])
 }
 
-impl EndStatus {
-    /// The status in the library.
-    pub(crate) fn status(self) -> RunStatus {
-        self.0
-    }
+fn words(words: &'static [&'static str]) -> impl TypedValueParser<Value = RunStatus> {
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<RunStatus>())
 }

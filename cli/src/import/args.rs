@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use runlog::RunStatus;
 
 use crate::formats::Format;
-use crate::status::EndStatus;
+use crate::status;
 
 /// The arguments of `import`.
 #[derive(Debug, Default, clap::Args)]
@@ -45,8 +45,8 @@ pub(crate) struct ImportArgs {
 
     /// How runs ended of whose end their files say nothing. Without it they stay in progress, and
     /// an import of a file that grew goes on with its run.
-    #[arg(long, value_name = "STATUS", conflicts_with = "follow")]
-    pub(crate) end: Option<EndStatus>,
+    #[arg(long, value_name = "STATUS", conflicts_with = "follow", value_parser = status::ended())]
+    pub(crate) end: Option<RunStatus>,
 
     /// Go on importing as the files grow and new ones come, until the command is interrupted.
     #[arg(long)]
@@ -64,13 +64,6 @@ pub(crate) struct ImportArgs {
     /// Show progress on standard error also where that is no terminal.
     #[arg(long)]
     pub(crate) progress: bool,
-}
-
-impl ImportArgs {
-    /// How runs end of whose end their files say nothing; without it they stay in progress.
-    pub(crate) fn end_status(&self) -> Option<RunStatus> {
-        self.end.map(EndStatus::status)
-    }
 }
 
 /// Reads the name of a format.

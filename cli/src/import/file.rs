@@ -176,7 +176,7 @@ impl Importer<'_> {
 
     /// How a run ends whose file says this of it.
     pub(crate) fn outcome_of(&self, said: Option<RunStatus>, at: Timestamp) -> Option<Outcome> {
-        said.or(self.args.end_status()).map(|status| outcome(status, at))
+        said.or(self.args.end).map(|status| outcome(status, at))
     }
 
     /// Where the records of a file go.

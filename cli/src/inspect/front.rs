@@ -1,8 +1,7 @@
 //! The front of the file, and the map of the extents.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use runlog::format::map::header::{HeaderFault, MAGIC, StaticHeader};
@@ -41,15 +40,12 @@ impl Raw {
 
     /// The bytes of a range, with zeros after the end of the file.
     fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, Failure> {
-        let (mut bytes, mut filled) = (vec![0; len], 0);
-        while filled < len {
-            match self.file.read_at(&mut bytes[filled..], at.saturating_add(filled as u64)) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(Failure::file(&self.path, source)),
-            }
-        }
+        let (mut file, mut bytes) = (&self.file, Vec::new());
+        let read = file
+            .seek(SeekFrom::Start(at))
+            .and_then(|_| file.take(len as u64).read_to_end(&mut bytes));
+        read.map_err(|source| Failure::file(&self.path, source))?;
+        bytes.resize(len, 0);
         Ok(bytes)
     }
 }

@@ -47,7 +47,7 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
     let runs = runs(&log, args)?;
     let (is_json, screen) = (out.is_json(), out.screen().cloned());
     let has_groups = !is_json && screen.is_some() && !args.runs && !args.count;
-    let mut turns = Turns::new(out, runs.len(), args.limit.unwrap_or(usize::MAX), has_groups);
+    let mut turns = Turns::new(out, args.limit.unwrap_or(usize::MAX), has_groups);
     // Runs that were written at the same time are next to one another, and one thread searches them
     // together. Two would wait for one another.
     let mut shares = runs.chunks((runs.len() / (threads() * SHARES)).clamp(1, TOGETHER));

@@ -61,7 +61,7 @@ impl<'r> Searched<'r> {
             bytes: self.out.take(),
             starts: std::mem::take(&mut self.starts),
             damage: std::mem::take(&mut self.damage),
-            over: self.trace.is_none().then_some(self.run.bytes),
+            is_over: self.trace.is_none(),
         }
     }
 }

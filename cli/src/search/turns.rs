@@ -1,14 +1,8 @@
 //! What is found, printed in the order of the runs.
 
-use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
-
 use crate::failure::{Exit, Failure};
 use crate::message::damaged;
-use crate::output::{Output, count, grouped, size};
-
-/// How often progress is shown, and when for the first time.
-const PROGRESS: Duration = Duration::from_millis(500);
+use crate::output::Output;
 
 /// What was found in a run or in a part of it, as it is printed.
 #[derive(Debug, Default)]
@@ -18,8 +12,8 @@ pub(super) struct Found {
     pub(super) starts: Vec<usize>,
     /// The records that could not be read.
     pub(super) damage: Vec<String>,
-    /// The bytes of the run, if it is over.
-    pub(super) over: Option<u64>,
+    /// Whether the run is over.
+    pub(super) is_over: bool,
 }
 
 /// Prints what was found.
@@ -33,36 +27,17 @@ pub(super) struct Turns<'o> {
     /// Whether a part of the run is printed.
     is_within: bool,
     is_damaged: bool,
-    /// How many runs are done, of how many, and their bytes.
-    done: usize,
-    runs: usize,
-    bytes: u64,
-    /// When progress was shown last, where a terminal shows it, and whether it is there.
-    shown: Option<Instant>,
-    is_on_screen: bool,
 }
 
 impl<'o> Turns<'o> {
-    pub(super) fn new(out: &'o mut Output, runs: usize, most: usize, has_groups: bool) -> Self {
-        Self {
-            out,
-            left: most,
-            has_groups,
-            has_found: false,
-            is_within: false,
-            is_damaged: false,
-            done: 0,
-            runs,
-            bytes: 0,
-            shown: io::stderr().is_terminal().then(Instant::now),
-            is_on_screen: false,
-        }
+    pub(super) fn new(out: &'o mut Output, most: usize, has_groups: bool) -> Self {
+        let (has_found, is_within, is_damaged) = (false, false, false);
+        Self { out, left: most, has_groups, has_found, is_within, is_damaged }
     }
 
     /// Prints what was found in the run whose turn it is. Answers whether to go on.
     pub(super) fn take(&mut self, found: &Found) -> Result<bool, Failure> {
         for message in &found.damage {
-            self.clear();
             self.is_damaged = true;
             damaged(message);
         }
@@ -70,7 +45,6 @@ impl<'o> Turns<'o> {
         let bytes = found.bytes.get(..most).unwrap_or_default();
         if !bytes.is_empty() && self.left > 0 {
             self.left -= found.starts.len().min(self.left);
-            self.clear();
             if self.has_groups && self.has_found && !self.is_within {
                 self.out.raw(b"\n")?;
             }
@@ -79,30 +53,12 @@ impl<'o> Turns<'o> {
             // At once, as it is found.
             self.out.flush()?;
         }
-        if let Some(bytes) = found.over {
-            (self.done, self.bytes) = (self.done + 1, self.bytes + bytes);
-            self.is_within = false;
-        }
-        if self.shown.is_some_and(|shown| shown.elapsed() > PROGRESS) {
-            (self.shown, self.is_on_screen) = (Some(Instant::now()), true);
-            let (done, all) = (grouped(self.done as u64), count(self.runs as u64, "run"));
-            let text = format!("\r\x1b[Ksearched {done} of {all}, {}", size(self.bytes));
-            // It is only a service.
-            let _ = io::stderr().lock().write_all(text.as_bytes());
-        }
+        self.is_within &= !found.is_over;
         Ok(self.left > 0)
     }
 
-    /// Takes the line of progress away.
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.is_on_screen) {
-            let _ = io::stderr().lock().write_all(b"\r\x1b[K");
-        }
-    }
-
     /// The exit code: those of grep.
-    pub(super) fn end(mut self) -> Exit {
-        self.clear();
+    pub(super) fn end(&self) -> Exit {
         match (self.is_damaged, self.has_found) {
             (true, _) => Exit::Trouble,
             (false, true) => Exit::Fine,
