@@ -1,12 +1,11 @@
-//! `runlog ls`: runs, page by page, or the agents.
+//! `runlog ls`: runs, page by page.
 
 use std::io::Write;
 use std::path::Path;
 
 use regex::Regex;
-use runlog::{Corruption, Cursor, Place, Reader, RunStatus, RunSummary};
+use runlog::{Corruption, Cursor, Place, Reader, RunQuery, RunStatus, RunSummary};
 use serde::Serialize;
-use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::filters::Filters;
@@ -34,11 +33,7 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
     grep: Option<Regex>,
 
-    /// What to sort by: the newest first, or the largest first.
-    #[arg(long, value_name = "WHAT", default_value = "age")]
-    sort: Sort,
-
-    /// List the oldest runs first, or the smallest.
+    /// List the oldest runs first.
     #[arg(short, long, alias = "oldest")]
     reverse: bool,
 
@@ -46,7 +41,7 @@ pub(crate) struct LsArgs {
     limit: Limit,
 
     /// Continue behind the place that an earlier `ls` printed.
-    #[arg(long, value_name = "CURSOR", conflicts_with = "sort")]
+    #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
 
     /// With --json: print titles too, each as a string or null.
@@ -56,19 +51,6 @@ pub(crate) struct LsArgs {
     /// Leave out the titles, which are read from the records of each run.
     #[arg(long, conflicts_with = "titles")]
     no_titles: bool,
-
-    /// List the agents instead of the runs.
-    #[arg(long, conflicts_with = "Filters")]
-    #[arg(conflicts_with_all = ["after", "grep", "sort", "reverse", "titles", "no_titles"])]
-    agents: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Sort {
-    /// By the time of the start.
-    Age,
-    /// By the bytes of all payloads.
-    Size,
 }
 
 /// What a run is about, if it says so.
@@ -91,12 +73,8 @@ fn parse_pattern(text: &str) -> Result<Regex, String> {
 
 pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let log = store::open_to_read(path)?;
-    if args.agents {
-        agents(&log, args, out)?;
-    } else {
-        args.filters.check(&log)?;
-        list(&log, args, out)?;
-    }
+    args.filters.check(&log)?;
+    list(&log, args, out)?;
     out.flush()?;
     Ok(if tell_lost(&log) { Exit::Damage } else { Exit::Fine })
 }
@@ -114,8 +92,8 @@ fn tell_lost(log: &Reader) -> bool {
 
 /// Lists runs: page by page, so that nothing waits for the rest; all processors read the titles.
 fn list(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
-    let (wanted, by_size) = (args.limit.wanted(), args.sort == Sort::Size);
-    let mut matching = runs(log, args)?.filter_map(|run| {
+    let wanted = args.limit.wanted();
+    let mut matching = log.runs(&query(args)?).filter_map(|run| {
         let matching = run.map(|run| matching(log, args, run));
         matching.transpose()
     });
@@ -157,31 +135,19 @@ fn list(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
     }
     if left == 0 && wanted > 0 && matching.next().is_some() {
         out.flush()?;
-        match last.filter(|_| !by_size) {
-            Some(cursor) => more("runs", Some(&cursor.to_string()), "--all"),
-            None => more("runs", None, "-n N, or --all"),
-        }
+        more("runs", last.map(|cursor| cursor.to_string()).as_deref(), "--all");
     }
     Ok(())
 }
 
-/// The runs that the arguments ask for, in their order. By size, all are read for that.
-fn runs(
-    log: &Reader,
-    args: &LsArgs,
-) -> Result<Box<dyn Iterator<Item = runlog::Result<RunSummary>> + Send>, Failure> {
+/// The runs that the arguments ask for.
+fn query(args: &LsArgs) -> Result<RunQuery, Failure> {
     let after = args.after.as_deref().map(str::parse::<Cursor>).transpose()?;
     let query = args.filters.started().after(after);
-    if args.sort == Sort::Size {
-        let mut runs = log.runs(&query).collect::<Result<Vec<_>, _>>()?;
-        // Of the same size, in the order of age.
-        runs.sort_by_key(|run| if args.reverse { run.bytes } else { u64::MAX - run.bytes });
-        return Ok(Box::new(runs.into_iter().map(Ok)));
-    }
     let query = if args.reverse { query.oldest_first() } else { query };
     // With a pattern, some are not listed; without one, one more shows whether there are more.
     let most = args.limit.wanted().saturating_add(1);
-    Ok(Box::new(log.runs(&if args.grep.is_some() { query } else { query.limit(most) })))
+    Ok(if args.grep.is_some() { query } else { query.limit(most) })
 }
 
 /// The run, if it matches the pattern.
@@ -241,18 +207,4 @@ fn cells<W: Write>(listed: &Listed, short: &ShortIds, out: &Output<W>) -> [Cell;
         output::size(run.bytes).into(),
         listed.title.as_ref().and_then(|title| title.0.as_deref()).unwrap_or_default().into(),
     ]
-}
-
-fn agents(log: &Reader, args: &LsArgs, out: &mut Output) -> Result<(), Failure> {
-    let wanted = args.limit.wanted();
-    // One more than requested shows whether there are more.
-    let agents = log.agents(None, wanted.saturating_add(1))?;
-    for agent in agents.iter().take(wanted) {
-        out.tell(&json!({"agent": agent}), agent.as_str())?;
-    }
-    if agents.len() > wanted && wanted > 0 {
-        out.flush()?;
-        more("agents", None, "--all");
-    }
-    Ok(())
 }

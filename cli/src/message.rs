@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::escape::{escaped, write_object};
 use crate::failure::{Exit, Failure};
@@ -12,26 +12,6 @@ use crate::output::count;
 
 /// Whether messages are objects. It is said once, before the command begins.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
-
-#[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Message<'a> {
-    Error {
-        error: &'static str,
-        message: &'a str,
-        #[serde(skip_serializing_if = "<[String]>::is_empty")]
-        candidates: &'a [String],
-        #[serde(skip_serializing_if = "Option::is_none")]
-        exit_code: Option<u8>,
-    },
-    More {
-        what: &'a str,
-        after: Option<&'a str>,
-    },
-    Note {
-        message: &'a str,
-    },
-}
 
 /// From here on, messages are objects.
 pub(crate) fn speak_json() {
@@ -51,19 +31,19 @@ pub(crate) fn fail(failure: &Failure, exit: Exit) {
         Failure::NoRun { message, candidates, .. } => (message.clone(), candidates.as_slice()),
         other => (other.to_string(), &[][..]),
     };
-    say(&Message::Error {
-        error: failure.kind(),
-        message: &text,
-        candidates,
-        exit_code: Some(exit.code()),
-    });
+    let (kind, code) = (failure.kind(), exit.code());
+    let mut object = json!({"event": "error", "error": kind, "message": text, "exit_code": code});
+    if !candidates.is_empty() {
+        object["candidates"] = json!(candidates);
+    }
+    say(&object);
 }
 
 /// Reports a command line that is refused, in several lines. They are escaped already.
 pub(crate) fn refuse(text: &str) {
     if is_json() {
-        let (message, candidates) = (text.trim_end(), &[][..]);
-        say(&Message::Error { error: "usage", message, candidates, exit_code: Some(2) });
+        let message = text.trim_end();
+        say(&json!({"event": "error", "error": "usage", "message": message, "exit_code": 2}));
     } else {
         text.lines().for_each(note);
     }
@@ -81,7 +61,7 @@ pub(crate) fn damaged(message: &str) {
 
 fn complain_of(error: &'static str, message: &str) {
     if is_json() {
-        say(&Message::Error { error, message, candidates: &[], exit_code: None });
+        say(&json!({"event": "error", "error": error, "message": message}));
     } else {
         note(&format!("runlog: {message}"));
     }
@@ -90,7 +70,7 @@ fn complain_of(error: &'static str, message: &str) {
 /// Says that a list was cut: how to go on behind it, and how else to see more.
 pub(crate) fn more(what: &str, after: Option<&str>, otherwise: &str) {
     if is_json() {
-        return say(&Message::More { what, after });
+        return say(&json!({"event": "more", "what": what, "after": after}));
     }
     match after {
         Some(after) => note(&format!("more {what}: --after {after}, or {otherwise}")),
@@ -112,12 +92,12 @@ pub(crate) fn tell_pinned(extents: u64) -> Exit {
 /// Writes one line. It ignores a reader that closed the pipe.
 pub(crate) fn note(line: &str) {
     if is_json() {
-        return say(&Message::Note { message: line });
+        return say(&json!({"event": "note", "message": line}));
     }
     let _ = writeln!(io::stderr().lock(), "{}", escaped(line.as_bytes()));
 }
 
-fn say(message: &Message<'_>) {
+fn say(message: &Value) {
     let mut line = Vec::new();
     // Writing to a vector cannot fail; a closed pipe is ignored.
     if write_object(&mut line, message).is_ok() {

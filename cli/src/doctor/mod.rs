@@ -7,7 +7,7 @@ mod report;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use runlog::storage::FileSystem;
 use runlog::{Error, Reader, RunQuery, RunRef, RunStatus, RunSummary, Timestamp};
@@ -19,10 +19,7 @@ use crate::formats::origin::Origin;
 use crate::output::{Output, count, size};
 use crate::verify::Damages;
 
-use self::report::{Report, Severity, quoted};
-
-/// Holds that are older than this are told.
-const OLD_HOLD: Duration = Duration::from_secs(30 * 24 * 3600);
+use self::report::{Report, Severity};
 
 /// Times that are this far ahead are not a matter of rounding.
 const AHEAD: i64 = 60_000_000_000;
@@ -124,7 +121,6 @@ impl Patient<'_> {
         self.damage(quick, report)?;
         self.space(report)?;
         let newest = self.runs(has_writer, report)?;
-        self.holds(report)?;
         match newest.filter(|at| at.0.saturating_sub(self.now.0) > AHEAD) {
             None => report.add("clock", Severity::Ok, "no record is later than it"),
             Some(at) => {
@@ -246,29 +242,6 @@ impl Patient<'_> {
             Err(error) if error.is_not_found() || error.is_corruption() => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn holds(&self, report: &mut Report) -> Result<(), Failure> {
-        let held = match self.log.held_runs() {
-            // It is told as damage.
-            Err(error) if error.is_corruption() => return Ok(()),
-            held => held?,
-        };
-        let limit = i64::try_from(OLD_HOLD.as_nanos()).unwrap_or(i64::MAX);
-        let old: Vec<_> =
-            held.iter().filter(|held| self.now.0.saturating_sub(held.since.0) > limit).collect();
-        let Some(first) = old.first() else {
-            let message = format!("{} held", count(held.len() as u64, "run"));
-            report.add("holds", Severity::Ok, message);
-            return Ok(());
-        };
-        let name = quoted(&format!("{}/{}", first.agent, first.run));
-        let release = report.runlog(&format!("release {name}"));
-        let runs = count(old.len() as u64, "run");
-        let message = format!("{runs} held for more than 30 days: no limit evicts them");
-        let finding = report.add("holds", Severity::Note, message);
-        finding.advise("release what need not be kept").command(release);
-        Ok(())
     }
 
     fn rights(&self, report: &mut Report) -> Result<(), Failure> {

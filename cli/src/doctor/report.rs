@@ -159,7 +159,7 @@ fn line(finding: &Finding, out: &mut Output) -> Result<(), Failure> {
 }
 
 /// A text as one argument of a shell.
-pub(super) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/+:@%".contains(&byte);
     if !text.is_empty() && !text.starts_with('-') && text.bytes().all(is_bare) {
         return text.to_owned();

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use runlog::env::{Clock, Environment};
-use runlog::{Durability, Metadata, NewRecord, Options, Outcome, Timestamp};
+use runlog::{Durability, Metadata, NewRecord, Outcome, Timestamp};
 use serde_json::Value;
 
 use crate::world::{Ran, Terminal, World, keys};
@@ -72,7 +70,7 @@ fn a_store_that_is_well_has_nothing_to_do() {
     }
     let bad: Vec<_> = found.iter().filter(|(_, severity)| *severity != "ok").collect();
     assert!(bad.is_empty(), "{bad:?}: {ran:?}");
-    for check in ["open", "damage", "dead_bytes", "runs", "holds", "rights", "clock"] {
+    for check in ["open", "damage", "dead_bytes", "runs", "rights", "clock"] {
         assert!(found.contains_key(check), "{check}: {ran:?}");
     }
     assert_eq!(ran.code, Some(code(&ran)), "{ran:?}");
@@ -187,36 +185,6 @@ fn a_clock_before_the_newest_record_is_told() {
     let clock = finding(&doctor(&world, &[]), "clock");
     assert_eq!(clock["severity"], "warning", "{clock}");
     assert!(clock["message"].as_str().expect("text").contains(&format!("{ahead:.0}")), "{clock}");
-}
-
-/// A clock that stands still, long ago.
-#[derive(Debug)]
-struct LongAgo;
-
-impl Clock for LongAgo {
-    fn now(&self) -> Timestamp {
-        // 2026-01-31T20:30:05Z.
-        Timestamp(1_769_891_405_000_000_000)
-    }
-}
-
-#[test]
-fn old_holds_are_told_with_the_command_that_ends_one() {
-    let world = world();
-    world.good(&["hold", "planner/done", "--reason", "a look"]);
-    assert_eq!(finding(&doctor(&world, &[]), "holds")["severity"], "ok", "it is new");
-    world.good(&["release", "planner/done"]);
-    let environment = Environment::system().clock(Arc::new(LongAgo));
-    let options = Options::new().environment(environment);
-    let log = options.open_existing(world.store()).expect("a store");
-    log.hold("done", "an audit").expect("held");
-    log.close().expect("closed");
-    let holds = finding(&doctor(&world, &[]), "holds");
-    assert_eq!(holds["severity"], "note", "{holds}");
-    let command = holds["command"].as_str().expect("a command");
-    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
-    assert!(world.good(&arguments).text().contains("done"), "the command works");
-    assert_eq!(finding(&doctor(&world, &[]), "holds")["severity"], "ok");
 }
 
 #[test]

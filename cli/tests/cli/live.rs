@@ -13,7 +13,7 @@ use crate::world::{Ran, World};
 /// Every command that only reads, with what a person would look for in its output.
 pub(crate) const READING: [(&[&str], &str); 22] = [
     (&["ls"], "ended"),
-    (&["ls", "--agents"], "planner"),
+    (&["du"], "planner"),
     (&["ls", "--json", "--status", "in_progress"], "\"running\""),
     (&["show", "running"], "step 3"),
     (&["show", "planner/ended", "--raw"], "{\"n\":0}"),

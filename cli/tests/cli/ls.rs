@@ -142,7 +142,7 @@ fn twenty_runs_are_listed_where_nothing_else_is_said() {
 }
 
 #[test]
-fn runs_are_sorted_by_size_and_in_both_directions() {
+fn runs_are_listed_in_both_directions() {
     let world = World::new();
     for (run, len) in [("small", 2), ("large", 900), ("middle", 30), ("other", 30)] {
         world.write(&format!("runs/a/{run}.jsonl"), format!("\"{}\"\n", "x".repeat(len)));
@@ -153,19 +153,9 @@ fn runs_are_sorted_by_size_and_in_both_directions() {
         runs(&world.good(&args).json()).join(" ")
     };
     let by_age = listed(&[]);
-    assert_eq!(listed(&["--sort", "age"]), by_age);
     let oldest = listed(&["--oldest"]);
     assert_eq!(listed(&["--reverse"]), oldest);
     assert_eq!(oldest.split(' ').rev().collect::<Vec<_>>().join(" "), by_age);
-    let by_size = listed(&["--sort", "size"]);
-    assert!(by_size.starts_with("large ") && by_size.ends_with(" small"), "{by_size}");
-    assert!(listed(&["--sort", "size", "-r"]).ends_with(" large"));
-    let ran = world.run(&["ls", "--json", "--sort", "size", "--limit", "1"]);
-    assert_eq!(runs(&ran.json()), ["large"]);
-    assert_eq!(ran.message().expect("a message")["after"], Value::Null);
-    let ran = world.run(&["ls", "--sort", "size", "--limit", "1"]);
-    assert_eq!(ran.stderr, "more runs: -n N, or --all\n");
-    assert_eq!(world.run(&["ls", "--sort", "size", "--after", "1.2"]).code, Some(2));
 }
 
 #[test]
@@ -226,7 +216,7 @@ fn runs_are_picked_by_a_pattern_for_names_and_titles() {
     };
     assert_eq!(listed(&["BUILD"]), "build-3 r1");
     assert_eq!(listed(&["^a/r"]), "r1 r2");
-    assert_eq!(listed(&["^(hello|write docs)$", "--sort", "size"]), "build-3 r2");
+    assert_eq!(listed(&["^(hello|write docs)$"]), "build-3 r2");
     assert_eq!(listed(&["nothing"]), "");
     // Pages of what matches.
     let mut seen = 0;
@@ -241,18 +231,6 @@ fn runs_are_picked_by_a_pattern_for_names_and_titles() {
     }
     assert_eq!(seen, 2);
     assert_eq!(world.run(&["ls", "--grep", "("]).code, Some(2));
-}
-
-#[test]
-fn agents_are_listed() {
-    let world = world();
-    assert_eq!(world.good(&["ls", "--agents"]).text(), "a\nb\n");
-    assert_eq!(
-        world.good(&["ls", "--agents", "--json"]).text(),
-        "{\"agent\":\"a\"}\n{\"agent\":\"b\"}\n"
-    );
-    let ran = world.run(&["ls", "--agents", "--limit", "1"]);
-    assert_eq!((ran.text(), ran.stderr.as_str()), ("a\n", "more agents: --all\n"));
 }
 
 #[test]
@@ -331,7 +309,6 @@ fn n_is_the_most_rows_in_every_list() {
         &["ls", "-n", "1", "--json"][..],
         &["ls", "-n1", "--json"],
         &["ls", "--limit", "1", "--json"],
-        &["ls", "--agents", "-n", "1", "--json"],
         &["tail", "-n", "1", "--json"],
         &["search", "", "-n", "1", "--json"],
         &["show", "r1", "-n", "1", "--json"],

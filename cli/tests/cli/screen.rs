@@ -79,7 +79,6 @@ fn other_tables_fit_the_terminal_too() {
             &["du", "--by", "run"],
             &["gc", "--keep", "1", "--dry-run"],
             &["adopt", "--dry-run"],
-            &["ls", "--agents"],
         ] {
             let (_, shown) = Terminal::of(columns).run(&world, args);
             for line in shown.lines() {

@@ -106,7 +106,6 @@ fn no_command_minds_a_closed_pipe() {
         &import[..],
         &["ls"],
         &["ls", "--json"],
-        &["ls", "--agents"],
         &["show", "r"],
         &["show", "r", "--pretty"],
         &["show", "r", "--json"],

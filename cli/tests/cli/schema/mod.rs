@@ -61,7 +61,6 @@ fn every_command_prints_what_its_schema_says() {
         &["end", "r3", "--status", "completed"],
         &["ls"],
         &["ls", "--titles", "--limit", "1"],
-        &["ls", "--agents", "--limit", "1"],
         &["show", "r1"],
         &["show", "a/r2"],
         &["show", "r"],
