@@ -196,7 +196,7 @@ impl Files<'_> {
             Err(why) => why.of_a_run()?,
         };
         let word = why.word();
-        if matches!(why, Why::Deleted) {
+        if word == "deleted" {
             self.sums.skipped += 1;
             let object = json!({"event": "skipped", "run": id, "agent": agent, "why": word});
             return Ok(self.out.tell(&object, format!("skipped {agent}/{id}: {why}"))?);

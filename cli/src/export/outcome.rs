@@ -47,8 +47,6 @@ pub(crate) enum Why {
         word: &'static str,
         message: String,
     },
-    /// It was deleted meanwhile.
-    Deleted,
     Store(Error),
     Io(io::Error),
 }
@@ -74,7 +72,9 @@ impl Why {
     pub(crate) fn of_a_run(self) -> Result<Self, Failure> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         match self {
-            Self::Store(error) if is_gone(&error) => Ok(Self::Deleted),
+            Self::Store(error) if is_gone(&error) => {
+                Ok(Self::refused("deleted", "was deleted meanwhile"))
+            }
             Self::Store(error) if !error.is_corruption() => Err(error.into()),
             Self::Io(error)
                 if matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) =>
@@ -89,7 +89,6 @@ impl Why {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Refused { word, .. } => word,
-            Self::Deleted => "deleted",
             Self::Store(_) => "damaged",
             Self::Io(_) => "io",
         }
@@ -100,7 +99,6 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused { message, .. } => f.write_str(message),
-            Self::Deleted => f.write_str("was deleted meanwhile"),
             Self::Store(error) => f.write_str(&with_sources(error)),
             Self::Io(error) => error.fmt(f),
         }

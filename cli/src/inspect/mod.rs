@@ -18,6 +18,7 @@ use crate::output::{Output, count};
 
 use self::front::Front;
 use self::row::Rows;
+use self::segment::Piece;
 
 /// How often a file is read in which something is damaged: a writer may be writing it.
 const ATTEMPTS: usize = 8;
@@ -68,11 +69,15 @@ impl InspectArgs {
     ) -> Result<(), Failure> {
         let front = Front::read(path)?;
         if let Some(LogPosition { segment, offset }) = position {
-            front.segment(segment)?.piece(offset, self.payload, rows)
+            let found = front.segment(segment)?;
+            let has_place = |piece: &Piece| (piece.from..piece.to).contains(&offset);
+            let end = || Failure::said(format!("segment {segment} has no offset {offset:#x}"));
+            let piece = found.pieces().into_iter().find(has_place).ok_or_else(end)?;
+            found.tell(&piece, Some(self.payload), rows)
         } else if let Some(id) = self.segment {
             let segment = front.segment(SegmentId(id))?;
             front.extent(segment.extent, rows)?;
-            segment.pieces().iter().try_for_each(|piece| segment.tell(piece, rows))
+            segment.pieces().iter().try_for_each(|piece| segment.tell(piece, None, rows))
         } else {
             front.tell(rows)
         }

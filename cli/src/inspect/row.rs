@@ -6,7 +6,6 @@ use runlog::Damage;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::fields::shown;
 use crate::json::Payload;
 use crate::output::Output;
 use crate::pretty;
@@ -41,11 +40,35 @@ impl Row<'_> {
 /// The fields of a structure; the identity of the store as one number.
 pub(super) fn fields(part: &impl Serialize) -> Value {
     let mut fields = json!(part);
-    if let Some(uuid) = fields.get_mut("uuid") {
-        let bytes = uuid.as_array().into_iter().flatten().filter_map(Value::as_u64);
-        *uuid = bytes.fold(String::new(), |text, byte| text + &format!("{byte:02x}")).into();
+    if let Some(Value::Array(bytes)) = fields.get("uuid") {
+        let bytes = bytes.iter().filter_map(Value::as_u64);
+        fields["uuid"] =
+            bytes.fold(String::new(), |text, byte| text + &format!("{byte:02x}")).into();
     }
     fields
+}
+
+/// A value of a field as people read it; fields that say nothing are left out.
+fn text(name: &str, value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let says = |(_, value): &(&String, &Value)| {
+                !value.is_null() && *value != 0 && *value != false && *value != ""
+            };
+            let said = fields.iter().filter(says);
+            let said = said.map(|(name, value)| format!("{name} {}", text(name, value)));
+            format!("{{{}}}", said.collect::<Vec<_>>().join(", "))
+        }
+        Value::Array(values) => {
+            let said = values.iter().map(|value| text(name, value));
+            said.collect::<Vec<_>>().join(", ")
+        }
+        Value::Number(place) if name == "offset" => {
+            format!("{:#x}", place.as_u64().unwrap_or_default())
+        }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// The rows of one attempt.
@@ -67,7 +90,7 @@ impl Rows {
             return out.object(row);
         }
         out.styled(Style::Strong, format!("{:#010x}  {:<10}", row.offset, row.event))?;
-        out.text(format!("  {}", shown(out, row.event, &row.fields)))?;
+        out.text(format!("  {}", text(row.event, &row.fields)))?;
         if let Some(damage) = &row.damage {
             out.styled(Style::Bad, format!("  damaged: {damage}"))?;
         }

@@ -19,8 +19,8 @@ use crate::json::Payload;
 /// A piece of a segment: a frame whose header checks, or bytes that are none.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
-    from: u32,
-    to: u32,
+    pub(super) from: u32,
+    pub(super) to: u32,
     frame: Option<FrameHeader>,
     damage: Option<Damage>,
 }
@@ -87,74 +87,58 @@ impl Segment {
         })
     }
 
-    fn row<'a>(&self, piece: &Piece) -> Row<'a> {
-        let (event, fields) = match &piece.frame {
-            Some(header) => ("frame", fields(header)),
-            None => {
-                let bytes = self.bytes.get(piece.from as usize..piece.to as usize);
-                let is_blank = used_len(bytes.unwrap_or_default()) == 0;
-                ("gap", json!({"bytes": piece.to - piece.from, "zeros": is_blank}))
-            }
-        };
-        let damage = piece.damage.map(|damage| damage.to_string());
-        Row { event, offset: self.at + u64::from(piece.from), fields, damage, payload: None }
-    }
-
-    /// Tells of a piece, as one of many.
-    pub(super) fn tell(&self, piece: &Piece, rows: &mut Rows) -> Result<(), Failure> {
-        let mut row = self.row(piece);
-        if let Some(header) = piece.frame.filter(|_| piece.damage.is_none()) {
-            match contents(&header, self.payload(&header)) {
-                Ok(mut contents) => {
-                    // Only a frame that is shown by itself has all of them.
-                    if let Some(Value::Array(runs)) = contents.get_mut("runs") {
-                        contents["runs"] = json!(runs.len());
-                    }
-                    row.fields["contents"] = contents;
-                }
-                Err(damage) => row.damage = Some(damage.to_string()),
-            }
-        }
-        Ok(rows.push(&row)?)
-    }
-
-    /// Tells of the piece that has this offset, with the records of a block.
-    pub(super) fn piece(
+    /// Tells of a piece: as one of many, or by itself, with its payload if that is asked for.
+    pub(super) fn tell(
         &self,
-        offset: u32,
-        with_payload: bool,
+        piece: &Piece,
+        alone: Option<bool>,
         rows: &mut Rows,
     ) -> Result<(), Failure> {
-        let pieces = self.pieces();
-        let piece = pieces.iter().find(|piece| (piece.from..piece.to).contains(&offset));
-        let end = || Failure::said(format!("segment {} has no offset {offset:#x}", self.id));
-        let piece = piece.ok_or_else(end)?;
-        let mut row = self.row(piece);
-        let Some(header) = piece.frame.filter(|_| piece.damage.is_none()) else {
-            return Ok(rows.push(&row)?);
+        let bytes = self.bytes.get(piece.from as usize..piece.to as usize).unwrap_or_default();
+        let mut row = Row {
+            event: "gap",
+            offset: self.at + u64::from(piece.from),
+            fields: json!({"bytes": bytes.len(), "zeros": used_len(bytes) == 0}),
+            damage: piece.damage.map(|damage| damage.to_string()),
+            payload: None,
         };
-        let payload = self.payload(&header);
-        match contents(&header, payload) {
-            Ok(contents) => row.fields["contents"] = contents,
-            Err(damage) => row.damage = Some(damage.to_string()),
+        let Some(header) = piece.frame else { return Ok(rows.push(&row)?) };
+        (row.event, row.fields) = ("frame", fields(&header));
+        let payload = self.payload(&header).filter(|_| piece.damage.is_none());
+        match payload.map(|payload| contents(&header, payload)) {
+            Some(Ok(mut contents)) => {
+                // Only a frame that is shown by itself has all of them.
+                if let Some(runs) = contents.get_mut("runs").filter(|_| alone.is_none()) {
+                    *runs = json!(runs.as_array().map(Vec::len));
+                }
+                row.fields["contents"] = contents;
+            }
+            Some(Err(damage)) => row.damage = Some(damage.to_string()),
+            None => {}
         }
-        let body = payload.get(header.name_len.into()..).unwrap_or_default();
         let is_block = header.kind == FrameKind::Block;
-        row.payload = (with_payload && !is_block).then(|| Payload::new(header.content, body));
+        let body = payload.and_then(|payload| payload.get(header.name_len.into()..));
+        let body = body.filter(|_| alone == Some(true) && !is_block);
+        row.payload = body.map(|body| Payload::new(header.content, body));
         rows.push(&row)?;
-        if is_block { self.records(&header, with_payload, rows) } else { Ok(()) }
+        match (payload.filter(|_| is_block), alone) {
+            (Some(payload), Some(with_payload)) => {
+                self.records((&header, payload), with_payload, rows)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Tells of the records of a block.
     fn records(
         &self,
-        header: &FrameHeader,
+        (header, payload): (&FrameHeader, &[u8]),
         with_payload: bool,
         rows: &mut Rows,
     ) -> Result<(), Failure> {
         let offset = self.at + u64::from(header.position.offset);
         let (mut raw, mut listed) = (Vec::new(), Vec::new());
-        let opened = BlockHead::decode(header, self.payload(header))
+        let opened = BlockHead::decode(header, payload)
             .map_err(Unreadable::Damaged)
             .and_then(|(head, packed)| head.open(header, packed, &mut raw, &mut listed));
         if let Err(Unreadable::Damaged(damage)) = opened {
@@ -172,9 +156,9 @@ impl Segment {
     }
 
     /// The payload of a frame, with the record kind before it.
-    fn payload(&self, header: &FrameHeader) -> &[u8] {
+    fn payload(&self, header: &FrameHeader) -> Option<&[u8]> {
         let start = header.position.offset as usize + FRAME_HEADER_LEN;
-        self.bytes.get(start..start + header.payload_len as usize).unwrap_or_default()
+        self.bytes.get(start..start + header.payload_len as usize)
     }
 }
 

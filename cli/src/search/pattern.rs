@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use memchr::{memchr, memmem};
+use memchr::memchr;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::failure::Failure;
@@ -18,8 +18,6 @@ use crate::readable::{is_json, unescaped};
 /// Text, or a regular expression, over bytes.
 #[derive(Debug, Clone)]
 pub(super) enum Pattern {
-    /// Text that nobody escapes.
-    Plain(Box<memmem::Finder<'static>>),
     /// All forms of a text.
     Forms(Regex),
     Regex(Regex),
@@ -42,9 +40,6 @@ impl Pattern {
                 Failure::said(format!("{text} is not a regular expression that can be used: {why}"))
             });
         }
-        if !ignores_case && text.chars().all(is_plain) {
-            return Ok(Self::Plain(Box::new(memmem::Finder::new(text).into_owned())));
-        }
         let each = |character: char| {
             let plain = || regex::escape(character.encode_utf8(&mut [0; 4]));
             if is_plain(character) { plain() } else { forms(character, ignores_case) }
@@ -57,11 +52,6 @@ impl Pattern {
     pub(super) fn find<'p>(&self, payload: &'p [u8]) -> Option<Hit<'p>> {
         let as_it_is = |range| Hit { bytes: Cow::Borrowed(payload), range };
         match self {
-            Self::Plain(finder) => {
-                let len = finder.needle().len();
-                let mut found = finder.find_iter(payload).map(|at| at..at + len);
-                found.find(|range| is_read(payload, range)).map(as_it_is)
-            }
             Self::Forms(regex) => {
                 let mut found = regex.find_iter(payload).map(|found| found.range());
                 found.find(|range| is_read(payload, range)).map(as_it_is)
