@@ -99,32 +99,22 @@ pub(crate) enum Command {
     ///
     /// PATH is a file, or a folder: one that holds `runs/`, one whose folders are agents, or one
     /// whose files are the runs of the agent that it is named after. Links inside a folder are not
-    /// followed.
+    /// followed. The content says which format a file has. A file that is not recognised is named,
+    /// and makes the exit code 1; files that are known to be no runs, such as indexes and settings,
+    /// are counted in one line.
     ///
-    /// The format is recognised by the content: sessions of Claude Code, Codex, pi, `OpenClaw` and
-    /// Gemini, the runs of CAR, trajectories of SWE-agent and mini-swe-agent, logs of Inspect,
-    /// ATIF, other JSON Lines and JSON documents, and text. Any other file is named, and makes the
-    /// exit code 1.
-    ///
-    /// Files that are known to be no runs, such as results of tools, indexes, locks and settings,
-    /// are counted in one line. Credentials are never read.
-    ///
-    /// `show RUN --raw` gives a file back byte for byte, a compressed one unpacked. A run has ended
-    /// if its file says so, or --end does; otherwise it stays in progress. A file that was imported
-    /// before is there already, one that grew is gone on with, and one that changed is refused.
+    /// A run has ended if its file says so, or --end does. A file that was imported before is there
+    /// already, the rest of one that grew is appended, and one that changed is refused. `show RUN
+    /// --raw` gives a file back byte for byte, a compressed one unpacked.
     ///
     /// A file with a line of more than 64 MiB, a document or unpacked file of more than 256 MiB, or
     /// more than 64 MiB of holes is not imported.
-    ///
-    /// The exit code is 1 if a path leads nowhere, or a file, a line or a member of an archive
-    /// cannot be read. All else is imported.
     Import(import::ImportArgs),
     /// List runs, newest first, with what their users asked for.
     ///
-    /// The title of a run is the first message of its user, if it has one among its first records.
     /// On a terminal the list fits its width, times are local, each id is its shortest beginning
-    /// that no other run has, and what is the same in each line stands above it; in a pipe
-    /// everything is whole, and times are UTC.
+    /// that no other run has, and columns that are the same in each line become one line above. In
+    /// a pipe everything is whole, and times are UTC.
     #[command(alias = "list")]
     Ls(ls::LsArgs),
     /// Show the records of a run.
@@ -140,7 +130,7 @@ pub(crate) enum Command {
     Show(show::ShowArgs),
     /// Show the last records of a run, or of all runs; with -f what follows as well.
     ///
-    /// With -f and RUN it ends when the run does. Starts, ends and deletions of runs are told on
+    /// With -f and RUN it ends when the run does. It reports starts, ends and deletions of runs on
     /// standard error, and with --json on standard output.
     Tail(tail::TailArgs),
     /// Search the payloads of records for text or a regular expression.
@@ -155,30 +145,26 @@ pub(crate) enum Command {
     /// Read all that can be read out of a damaged store into a new one, and list what is missing.
     ///
     /// The damaged file is only read. Records keep their order, time, kind and bytes; where one is
-    /// missing, the later ones of its run count on without a gap. Runs in progress stay in
-    /// progress. What has lost its name is at the agent `salvaged`. The exit code is 3 if anything
-    /// is missing.
+    /// missing, the numbers of the later ones of its run have no gap. What has lost its name is at
+    /// the agent `salvaged`. The exit code is 3 if anything is missing.
     Salvage(salvage::SalvageArgs),
     /// Copy the store to FILE as of one moment, also while another process writes it.
     Backup(backup::BackupArgs),
     /// Write runs into files: those that they were imported from, or JSON Lines.
     ///
-    /// Each run becomes the file AGENT/RUN below TARGET, also while another process writes the
-    /// store. A run that was imported becomes the file that it was imported from, byte for byte,
-    /// with what was appended to its lines since; its digest is checked. Any other run becomes
-    /// JSON Lines, and with --format jsonl every run does: a payload that is one line of JSON is
-    /// this line, any other is a string in `{"runlog_text":...}` or `{"runlog_base64":...}`, which
-    /// `import` takes out again. `import` finds the same ids in the names, whatever they are.
+    /// Each run becomes the file AGENT/RUN below TARGET. A run that was imported becomes its file,
+    /// byte for byte, with the lines that were appended since; its digest is checked. Any other
+    /// run, and with --format jsonl every run, becomes JSON Lines: a payload that is no line of
+    /// JSON is a string in `{"runlog_text":...}` or `{"runlog_base64":...}`, which `import` takes
+    /// out again.
     ///
-    /// With `-` the lines of all runs go to standard output, in front of each run one that names
-    /// it: `{"runlog_run":...}`.
+    /// With `-` the lines of all runs go to standard output, and before those of each run a line
+    /// that names it: `{"runlog_run":...}`. With --format otlp each run is a line with a trace of
+    /// OpenTelemetry (semantic conventions 1.41.0): the run, its messages and its calls of tools as
+    /// spans, without what they say.
     ///
-    /// With --format otlp each run is a line with a trace of OpenTelemetry (semantic conventions
-    /// 1.41.0): the run, the messages of models and the calls of tools as spans, as far as their
-    /// times are known, without what they say.
-    ///
-    /// No file is there half written, and none is replaced: a run whose file is there is refused,
-    /// the others are exported, and the exit code is 1.
+    /// No file is half written or replaced: a run whose file is there is refused, the others are
+    /// exported, and the exit code is 1.
     Export(export::ExportArgs),
     /// Show what the store has and where its space goes.
     Stat,
@@ -189,10 +175,9 @@ pub(crate) enum Command {
     Du(du::DuArgs),
     /// Add up the tokens and the cost of messages, by agent, run, model or day.
     ///
-    /// The numbers are those that the records of imported runs, and of others in the same formats,
-    /// say themselves; `import` and this command make up none. Each message counts once, also where
+    /// The numbers are those that the records say themselves. Each message counts once, also where
     /// several records or several runs of an agent have it. INPUT may include what was read from
-    /// the cache, as the data counts. A + behind a cost: some messages do not say theirs.
+    /// the cache, as the data counts. A + after a cost: some messages do not say theirs.
     Usage(usage::UsageArgs),
     /// Say what is wrong with the store and its place, and what to do about it.
     ///
@@ -207,9 +192,9 @@ pub(crate) enum Command {
     /// Without an option: the header, the superblocks, the owner, the manifest, and what each
     /// extent is used for. With --segment: every frame of a segment. With a place: one frame.
     ///
-    /// It only reads, also beside a writer, and works on a file that does not open: it tells what
-    /// is damaged and goes on. The exit code is 3 if anything that it shows is damaged. Payloads
-    /// are shown only with --payload.
+    /// It only reads, also beside a writer, and works on a file that does not open: it names damage
+    /// and continues. The exit code is 3 if anything that it shows is damaged. Payloads are shown
+    /// only with --payload.
     Inspect(inspect::InspectArgs),
     /// Evict the runs that exceed the limits; without a limit, only show what is there.
     #[command(after_help = LIMITS)]
@@ -368,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_flags_in_front_of_such_a_value_and_behind_it() {
+    fn flags_are_flags_before_and_after_such_a_value() {
         for command in commands().iter().filter(|one| one.get_positionals().next().is_some()) {
             let positional = command.get_positionals().next().expect("one");
             if !positional.get_possible_values().is_empty() {

@@ -73,22 +73,16 @@ fn by_name(
     let (mut found, candidates) = similar(log, args)?;
     match found.len() {
         1 if takes_beginnings => Ok(found.remove(0)),
-        0 => {
-            let message = missing.to_string();
+        n @ (0 | 1) => {
+            let hint = "; to change a run takes its whole id, unless standard input is a terminal";
+            let message = format!("{missing}{}", if n == 1 { hint } else { "" });
             Err(Failure::NoRun { message, is_ambiguous: false, candidates })
         }
-        1 => Err(Failure::NoRun {
-            message: format!(
-                "{missing}; to change a run takes its whole id, unless standard input is a terminal"
-            ),
-            is_ambiguous: false,
-            candidates: found.iter().map(name).collect(),
-        }),
         n => {
             let more = if n > NAMED { "more than " } else { "" };
             let n = n.min(NAMED);
             let message = format!("{more}{n} runs have names that begin with {}", args.run);
-            Err(ambiguous(message, found.iter().take(NAMED).map(name).collect()))
+            Err(ambiguous(message, candidates))
         }
     }
 }
@@ -124,7 +118,7 @@ fn by_slash(log: &impl ReadLog, args: &RunArgs) -> Result<Option<RunSummary>, Fa
 }
 
 /// The runs whose ids begin with the text, up to one more than are named; if there is none, those
-/// whose `AGENT/RUN` does. And the names of those that are most similar.
+/// whose `AGENT/RUN` does. And their names; if there are none, those that are most similar.
 fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<(Vec<RunSummary>, Vec<String>), Failure> {
     let text = args.run.as_str();
     let has_slash = text.contains('/');
@@ -143,13 +137,21 @@ fn similar(log: &impl ReadLog, args: &RunArgs) -> Result<(Vec<RunSummary>, Vec<S
             by_both.truncate(NAMED + 1);
         } else if by_id.is_empty() {
             let by_name = if has_slash { strsim::jaro_winkler(text, &both) } else { 0.0 };
-            let is_within = text.len() > 2 && id.contains(text);
-            let likeness = if is_within { 1.0 } else { strsim::jaro_winkler(text, id) };
-            suggest(&mut nearest, likeness.max(by_name), both);
+            suggest(&mut nearest, likeness(text, id).max(by_name), both);
         }
     }
     let found = if by_id.is_empty() { by_both } else { by_id };
-    Ok((found, nearest.into_iter().map(|(_, name)| name).collect()))
+    let mut names: Vec<String> = found.iter().take(NAMED).map(name).collect();
+    if names.is_empty() {
+        names = nearest.into_iter().map(|(_, name)| name).collect();
+    }
+    Ok((found, names))
+}
+
+/// How similar a name is to what the user typed.
+fn likeness(text: &str, name: &str) -> f64 {
+    let is_within = text.len() > 2 && name.contains(text);
+    if is_within { 1.0 } else { strsim::jaro_winkler(text, name) }
 }
 
 /// Keeps the most similar names; of equal ones those that come first.
@@ -169,9 +171,7 @@ pub(crate) fn agent(log: &impl ReadLog, agent: &str) -> Result<(), Failure> {
     let mut nearest = Vec::new();
     for known in log.agents(None, usize::MAX)? {
         let known = known.to_string();
-        let is_within = known.contains(agent);
-        let likeness = if is_within { 1.0 } else { strsim::jaro_winkler(agent, &known) };
-        suggest(&mut nearest, likeness, known);
+        suggest(&mut nearest, likeness(agent, &known), known);
     }
     let (message, candidates) = (format!("no agent {agent} has runs"), nearest.into_iter());
     let candidates = candidates.map(|(_, name)| name).collect();

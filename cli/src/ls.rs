@@ -40,7 +40,7 @@ pub(crate) struct LsArgs {
     #[command(flatten)]
     limit: Limit,
 
-    /// Continue behind the place that an earlier `ls` printed.
+    /// Continue after the place that an earlier `ls` printed.
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
 
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &LsArgs, path: &Path, out: &mut Output) -> Result<Exit, 
     Ok(if tell_lost(&log) { Exit::Damage } else { Exit::Fine })
 }
 
-/// Tells of segments that may have had runs which are not listed. Returns whether there are any.
+/// Reports segments that may have had runs which are not listed. Returns whether there are any.
 fn tell_lost(log: &Reader) -> bool {
     let report = log.recovery_report();
     let is_directory = |found: &&Corruption| matches!(found.place, Place::Directory { .. });

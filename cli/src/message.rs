@@ -67,7 +67,7 @@ fn complain_of(error: &'static str, message: &str) {
     }
 }
 
-/// Says that a list was cut: how to go on behind it, and how else to see more.
+/// Says that a list was cut: how to continue it, and how else to see more.
 pub(crate) fn more(what: &str, after: Option<&str>, otherwise: &str) {
     if is_json() {
         return say(&json!({"event": "more", "what": what, "after": after}));

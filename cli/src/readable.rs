@@ -13,16 +13,16 @@ pub(crate) fn is_json(bytes: &[u8]) -> bool {
 pub(crate) fn unescaped(bytes: &[u8]) -> Vec<u8> {
     let (mut text, mut rest) = (Vec::with_capacity(bytes.len()), bytes);
     while let Some(at) = memchr(b'\\', rest) {
-        let (plain, behind) = rest.split_at(at);
+        let (plain, after) = rest.split_at(at);
         text.extend_from_slice(plain);
-        let (character, len) = escape(behind);
+        let (character, len) = escape(after);
         match character {
             Some(character) => {
                 text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             }
-            None => text.extend_from_slice(&behind[..len]),
+            None => text.extend_from_slice(&after[..len]),
         }
-        rest = &behind[len..];
+        rest = &after[len..];
     }
     text.extend_from_slice(rest);
     text

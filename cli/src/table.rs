@@ -327,10 +327,10 @@ fn shortened(text: &str, width: usize, in_the_middle: bool) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let room = width.saturating_sub(1);
-    let behind = if in_the_middle { room / 2 } else { 0 };
-    let mut short: String = front(text.chars(), room - behind).into_iter().collect();
+    let kept = if in_the_middle { room / 2 } else { 0 };
+    let mut short: String = front(text.chars(), room - kept).into_iter().collect();
     short.push(ELLIPSIS);
-    let mut end = front(text.chars().rev(), behind);
+    let mut end = front(text.chars().rev(), kept);
     // A mark would sit on the ellipsis instead of its letter.
     while end.last().is_some_and(|first| width_of_one(*first) == 0) {
         end.pop();
@@ -406,7 +406,7 @@ mod tests {
         }
     }
 
-    /// Where the cursor of tmux 3.3a stands behind each text.
+    /// Where the cursor of tmux 3.3a stands after each text.
     #[test]
     fn widths_are_those_that_terminals_give() {
         for (text, columns) in [
@@ -441,7 +441,7 @@ mod tests {
             assert_eq!(width_of(&short), width);
             assert!(!short.contains("\u{2026}\u{301}"), "{width}: {short}");
         }
-        // A wide letter with a mark that does not fit leaves no mark behind.
+        // A wide letter with a mark that does not fit leaves no mark.
         let wide = "\u{304b}\u{3099}".repeat(10);
         for width in 1..20 {
             let short = shortened(&wide, width, true);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::pattern::Hit;
 use crate::readable::{in_one_line, is_json, string_around, unescaped};
 
-/// How many characters of a payload are shown where no terminal tells.
+/// How many characters of a payload are shown where no terminal shows them.
 pub(super) const CUT: usize = 240;
 
 /// The most characters of a long payload that are shown before the match.
@@ -15,7 +15,7 @@ const LEAD: usize = 60;
 /// A part of a payload in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
-    /// Whether something in front is left out.
+    /// Whether something before it is left out.
     pub(super) is_cut: bool,
     pub(super) before: String,
     pub(super) hit: String,

@@ -156,7 +156,7 @@ impl Searcher<'_> {
             one.out.line("--")?;
         }
         if from < seq {
-            // One that is damaged is told of when its turn comes.
+            // One that is damaged is reported when its turn comes.
             for record in self.log.trace(RunRef::from(one.run))?.range(from..seq)?.flatten() {
                 self.print(one, &record, None)?;
             }

@@ -10,7 +10,7 @@ use super::turns::Found;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How far one run goes on in front of the others, in places of the log.
+/// How far one run is searched before the others, in places of the log.
 const STRIDE: u64 = 256;
 
 impl Searcher<'_> {
@@ -48,7 +48,7 @@ impl Searcher<'_> {
     }
 }
 
-/// The run that is furthest behind in the log, and how far it is to go. One that has found much
+/// The run whose place in the log is the earliest, and how far it is to go. One that has found much
 /// must wait until it is the first, since only that is printed.
 fn next(open: &VecDeque<Searched<'_>>) -> (usize, Lsn) {
     let goes_on = |(number, one): &(usize, &Searched<'_>)| {
