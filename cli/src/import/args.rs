@@ -43,8 +43,8 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     pub(crate) all_files: bool,
 
-    /// How runs ended of whose end their files say nothing. Without it they stay in progress, and
-    /// an import of a file that grew goes on with its run.
+    /// How runs ended whose files do not say so. Without it they stay in progress, and the next
+    /// import of a file that grew appends to its run.
     #[arg(long, value_name = "STATUS", conflicts_with = "follow", value_parser = status::ended())]
     pub(crate) end: Option<RunStatus>,
 
@@ -52,7 +52,7 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     pub(crate) follow: bool,
 
-    /// Import files that changed anew, in the place of their runs. Without it they are refused.
+    /// Import files that changed in the place of their runs. Without it they are refused.
     #[arg(long)]
     pub(crate) replace: bool,
 
@@ -60,10 +60,6 @@ pub(crate) struct ImportArgs {
     /// code is 1.
     #[arg(long)]
     pub(crate) skip_unknown: bool,
-
-    /// Show progress on standard error also where that is no terminal.
-    #[arg(long)]
-    pub(crate) progress: bool,
 }
 
 /// Reads the name of a format.

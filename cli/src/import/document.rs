@@ -1,7 +1,7 @@
 //! A JSON document into a run: its steps, and the parts between them. An archive into a run: its
 //! bytes, and then what is compressed in it.
 //!
-//! A document that goes on: what it has more than its run is appended.
+//! A document that grows: its new steps are appended.
 //!
 //! | the steps of the document | then |
 //! |---|---|
@@ -12,27 +12,25 @@
 
 use std::io::{self, Read as _};
 
-use runlog::{Allow, ContentType, Outcome, RunStatus, RunSummary, Seq, Timestamp};
+use runlog::{Allow, ContentType, Outcome, RunSummary, Seq, Timestamp};
 
 use crate::formats::documents::split::{Parsed, Shallow, steps};
 use crate::formats::documents::{self, series};
 use crate::formats::encoding::Encoding;
 use crate::formats::json::without_mark;
 use crate::formats::line::LineDamage;
-use crate::formats::origin::{Origin, digest};
+use crate::formats::origin::Origin;
 use crate::formats::probe::MAX_DOCUMENT;
 use crate::formats::revision::{REVISION, Revision};
 use crate::formats::{Format, Layout, MEMBER, PART, archive, ends};
 use crate::output::size;
 
-use super::batch::Target;
-use super::done::{Done, How, Imported};
+use super::done::{Done, How, Imported, Seen};
+use super::feed::{Feed, Item};
 use super::file::{Importer, waits};
 use super::input::Input;
-use super::pieces::{Feed, Item, MAX_PART, Piece, cut};
-use super::refusal::{FileError, Problem};
-use super::replace::Replacement;
-use super::safe_open::Opened;
+use super::pieces::{MAX_PART, cut};
+use super::refusal::FileError;
 use super::session_folder::Parts;
 use super::tree::Source;
 
@@ -40,23 +38,19 @@ use super::tree::Source;
 const MAX_UNPACKED: u64 = 1 << 30;
 
 /// Takes one record.
-type TakeItem<'t> = dyn FnMut(&[u8], Item) -> Result<(), FileError> + 't;
+type TakeItem<'t> = dyn FnMut(Item<'_>) -> Result<(), FileError> + 't;
 
 /// A file of one document or archive, ready to become a run.
 struct Whole<'a> {
     source: &'a Source,
     format: Format,
-    layout: Layout,
-    encoding: Encoding,
+    origin: Origin,
     bytes: &'a [u8],
     modified: Timestamp,
     parsed: Parsed,
-    pieces: Vec<Piece>,
-    join: String,
+    items: Vec<Item<'a>>,
     /// The first time that a step gives.
     first: Option<Timestamp>,
-    records: u64,
-    progress: &'a dyn Fn(u64),
 }
 
 impl Importer<'_> {
@@ -67,25 +61,27 @@ impl Importer<'_> {
         input: &Input,
         format: Format,
         text: &str,
-        progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
         let parsed = series::parse(format, text).map_err(io::Error::from)?;
-        let file = Whole::of_text(source, (format, Layout::Document), text, parsed, progress);
-        self.whole(&Whole { encoding: input.encoding, modified: input.modified, ..file })
+        let (items, join) = cut(text, &parsed.steps, format, (PART, ContentType::JSON));
+        let (kind, bytes) = ((format, Layout::Document), text.as_bytes());
+        let origin = source.origin(kind, input.encoding, bytes, items.len() as u64);
+        let (origin, modified) = (Origin { join, ..origin }, input.modified);
+        let first = items.iter().find_map(|item| item.at);
+        self.whole(&Whole { source, format, origin, bytes, modified, parsed, items, first })
     }
 
     /// Imports a session of several files.
-    pub(crate) fn session(
-        &self,
-        source: &Source,
-        parts: &Parts,
-        opened: &mut Opened,
-        progress: &dyn Fn(u64),
-    ) -> Result<Done, FileError> {
-        let (files, modified) = parts.read(opened)?;
-        let (text, parsed) = (files.text(), files.parse(parts.format));
-        let file = Whole::of_text(source, (parts.format, Layout::Files), text, parsed, progress);
-        self.whole(&Whole { modified, ..file })
+    pub(crate) fn session(&self, source: &Source, parts: &Parts) -> Result<Done, FileError> {
+        let ((files, modified), format) = (parts.read()?, parts.format);
+        self.progress(files.text().len());
+        let (text, parsed) = (files.text(), files.parse(format));
+        let (items, join) = cut(text, &parsed.steps, format, (PART, ContentType::TEXT));
+        let (kind, bytes) = ((format, Layout::Files), text.as_bytes());
+        let origin = source.origin(kind, Encoding::Utf8, bytes, items.len() as u64);
+        let origin = Origin { join, ..origin };
+        let first = items.iter().find_map(|item| item.at);
+        self.whole(&Whole { source, format, origin, bytes, modified, parsed, items, first })
     }
 
     /// Imports a log of Inspect that is a zip archive.
@@ -94,38 +90,24 @@ impl Importer<'_> {
         source: &Source,
         input: &Input,
         bytes: &[u8],
-        progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let (mut parsed, mut first, mut records) = (Parsed::default(), None, 0);
-        let format = Format::InspectEval;
+        let (mut parsed, mut first) = (Parsed::default(), None);
+        let (format, modified) = (Format::InspectEval, input.modified);
+        let item = |bytes| Item::new(bytes, PART, ContentType::BYTES);
+        let items: Vec<_> = bytes.chunks(MAX_PART).map(item).collect();
+        let mut records = items.len() as u64;
         parsed.unread = members(bytes, &mut |name, text, document| {
             if name == "header.json" {
                 parsed.course = documents::course(format, document);
             }
-            member_items(text, document, &mut |_, item| {
+            member_items(text, document, &mut |item| {
                 first = first.or(item.at);
                 records += 1;
                 Ok(())
             })
         })?;
-        let starts = (0..bytes.len()).step_by(MAX_PART);
-        let piece =
-            |start: usize| Piece { range: start..bytes.len().min(start + MAX_PART), array: None };
-        let pieces: Vec<Piece> = starts.map(piece).collect();
-        self.whole(&Whole {
-            source,
-            format,
-            layout: Layout::Archive,
-            encoding: Encoding::Utf8,
-            bytes,
-            modified: input.modified,
-            parsed,
-            records: records + pieces.len() as u64,
-            pieces,
-            join: String::new(),
-            first,
-            progress,
-        })
+        let origin = source.origin((format, Layout::Archive), Encoding::Utf8, bytes, records);
+        self.whole(&Whole { source, format, origin, bytes, modified, parsed, items, first })
     }
 
     /// Imports a file that is one document or archive.
@@ -133,55 +115,66 @@ impl Importer<'_> {
         if self.args.follow && file.is_torn() {
             return Ok(waits());
         }
-        let (source, origin) = (file.source, file.origin());
-        let new = |how| Ok(file.done(how, self.end_of(file, file.modified).as_ref()));
-        let Some((summary, stored)) = self.existing(source)? else {
-            self.start(source.ids(), &origin.to_json(), file.at(), |to| self.fill(file, to))?;
-            return new(How::Imported);
+        let how = self.whole_run(file)?;
+        let end = self.end_of(file, file.modified);
+        let before = |at: usize| file.bytes.get(..at).unwrap_or_default();
+        let line = |at: usize| before(at).split(|byte| *byte == b'\n').count() as u64;
+        let torn_at = file.parsed.torn_at;
+        let seen = Seen {
+            records: file.records(),
+            bytes: file.bytes.len() as u64,
+            damaged: torn_at.into_iter().map(|at| (line(at), LineDamage::Torn)).collect(),
+            damaged_count: torn_at.is_some().into(),
+            ..Seen::default()
         };
-        let old = |how| {
-            let status = self.run(source.ids().into())?.status;
-            Ok(Done::Run(Imported { status, ..file.imported(how) }))
+        let status = self.status(file.source, how, end.as_ref())?;
+        let (format, unread) = (file.format, file.parsed.unread.clone());
+        let done = Imported { how, format, status, seen, unread, mark: None };
+        Ok(Done::Run(Box::new(done)))
+    }
+
+    fn whole_run(&self, file: &Whole<'_>) -> Result<How, FileError> {
+        let (source, origin) = (file.source, &file.origin);
+        let Some((summary, stored)) = self.existing(source)? else {
+            self.start(source.ids(), &origin.to_json(), file.at(), |ids| self.fill(file, ids))?;
+            return Ok(How::Imported);
         };
         let stored = self.latest(&summary, stored)?;
         let is_same = stored.layout == origin.layout
             && (stored.bytes, &stored.digest) == (origin.bytes, &origin.digest);
         if is_same && stored.records == Some(summary.records) {
             let is_ended = self.end_whole(file, &summary)?;
-            return old(if is_ended { How::Continued } else { How::AlreadyThere });
+            return Ok(if is_ended { How::Continued } else { How::AlreadyThere });
         }
         // An import that was cut short left a run in progress with a part of the same file.
-        let was_cut = is_same && !summary.status.is_ended() && summary.records < file.records;
+        let was_cut = is_same && !summary.status.is_ended() && summary.records < file.records();
         let mut from = None;
-        if !was_cut && stored.layout == file.layout && file.steps().next().is_some() {
+        if !was_cut && stored.layout == origin.layout && file.steps().next().is_some() {
             let (steps, are_same) = self.compare_steps(file, &summary)?;
             if are_same {
-                self.go_on_with(file, &summary, steps, &origin)?;
-                return old(How::Continued);
+                self.append_steps(file, &summary, steps)?;
+                return Ok(How::Continued);
             }
             from = Some(("step", steps as u64 + 1));
         }
         if !was_cut && !self.args.replace {
-            return Err(Problem::Differs(from).of(source.ids()));
+            return Err(FileError::differs(source.ids(), from));
         }
-        let replacement = Replacement { old: &summary, may_lose: true };
-        self.replace(replacement, &origin, file.at(), |to| self.fill(file, to))?;
-        new(if was_cut { How::Imported } else { How::Replaced })
+        self.replace(&summary, origin, file.at(), |ids| self.fill(file, ids))?;
+        Ok(if was_cut { How::Imported } else { How::Replaced })
     }
 
     /// All records of a file, and its end.
-    fn fill(&self, file: &Whole<'_>, to: Target<'_>) -> Result<(), FileError> {
-        let mut feed = Feed::new(to, file.at(), file.progress);
-        for piece in &file.pieces {
-            feed.take(piece.bytes(file.bytes), file.item(piece))?;
-        }
-        if file.layout == Layout::Archive {
+    fn fill(&self, file: &Whole<'_>, ids: (&str, &str)) -> Result<(), FileError> {
+        let mut feed = Feed::new(self, ids, Allow::nothing(), file.at());
+        file.items.iter().try_for_each(|item| feed.take(item.clone()))?;
+        if file.origin.layout == Layout::Archive {
             members(file.bytes, &mut |_, text, document| {
-                member_items(text, document, &mut |bytes, item| feed.take(bytes, item))
+                member_items(text, document, &mut |item| feed.take(item.into_owned()))
             })?;
         }
         feed.flush()?;
-        self.end_of(file, feed.at).map_or(Ok(()), |end| Ok(to.end(&end)?))
+        self.end_of(file, feed.at).map_or(Ok(()), |end| self.end_run(ids, &end))
     }
 
     /// How a run ends, if its document says so, or the user does.
@@ -230,7 +223,7 @@ impl Importer<'_> {
             if record.kind().is_some_and(|kind| [PART, REVISION].contains(&kind)) {
                 continue;
             }
-            if own.next().map(|piece| piece.bytes(file.bytes)) != Some(record.payload()) {
+            if own.next().is_none_or(|item| item.payload != record.payload()) {
                 return Ok((steps, false));
             }
             steps += 1;
@@ -240,132 +233,61 @@ impl Importer<'_> {
 
     /// Appends the steps of the document beyond these to its run, and the record that says how all
     /// steps make the document.
-    fn go_on_with(
+    fn append_steps(
         &self,
         file: &Whole<'_>,
         summary: &RunSummary,
         steps: usize,
-        origin: &Origin,
     ) -> Result<(), FileError> {
-        let to = self.target(file.source, Allow::nothing().after_end(summary.status.is_ended()));
-        let mut feed = Feed::new(to, summary.last_at, file.progress);
+        let allow = Allow::nothing().after_end(summary.status.is_ended());
+        let mut feed = Feed::new(self, file.source.ids(), allow, summary.last_at);
         let (mut parts, mut count) = (Vec::new(), 0_u64);
-        for piece in &file.pieces {
-            if piece.is_step() {
+        for item in &file.items {
+            if item.is_step(PART) {
                 count += 1;
             } else {
                 parts.push(count);
             }
         }
-        let new = file.steps().skip(steps);
-        for piece in new.chain(file.pieces.iter().filter(|piece| !piece.is_step())) {
-            let item = piece.item(file.bytes, file.format, Item::part(PART, ContentType::TEXT));
-            feed.take(piece.bytes(file.bytes), item)?;
+        for item in file.steps().skip(steps) {
+            feed.take(item.clone())?;
         }
+        for item in file.items.iter().filter(|item| !item.is_step(PART)) {
+            feed.take(Item { content: ContentType::TEXT, ..item.clone() })?;
+        }
+        let origin = file.origin.clone();
         let revision = Revision {
             bytes: origin.bytes.unwrap_or_default(),
-            digest: origin.digest.clone().unwrap_or_default(),
-            join: origin.join.clone(),
+            digest: origin.digest.unwrap_or_default(),
+            join: origin.join,
             steps: count,
             parts,
         };
-        feed.take(revision.to_json().as_bytes(), Item::part(REVISION, ContentType::JSON))?;
+        let revision = revision.to_json();
+        feed.take(Item::new(revision.as_bytes(), REVISION, ContentType::JSON).into_owned())?;
         feed.flush()?;
         self.end_whole(file, summary).map(drop)
     }
 }
 
 impl<'a> Whole<'a> {
-    /// A document, or the files of a session.
-    fn of_text(
-        source: &'a Source,
-        (format, layout): (Format, Layout),
-        text: &'a str,
-        parsed: Parsed,
-        progress: &'a dyn Fn(u64),
-    ) -> Self {
-        let (pieces, join) = cut(text, &parsed.steps);
-        let (bytes, records) = (text.as_bytes(), pieces.len() as u64);
-        let (encoding, modified, first) = (Encoding::Utf8, Timestamp(0), None);
-        let mut whole = Self {
-            source,
-            format,
-            layout,
-            encoding,
-            bytes,
-            modified,
-            parsed,
-            pieces,
-            join,
-            first,
-            records,
-            progress,
-        };
-        let first = whole.steps().find_map(|step| whole.item(step).at);
-        whole.first = first;
-        whole
+    fn steps(&self) -> impl Iterator<Item = &Item<'a>> {
+        self.items.iter().filter(|item| item.is_step(PART))
     }
 
-    fn steps(&self) -> impl Iterator<Item = &Piece> {
-        self.pieces.iter().filter(|piece| piece.is_step())
-    }
-
-    /// What is told of the record of a piece.
-    fn item(&self, piece: &Piece) -> Item {
-        let content = match self.layout {
-            Layout::Archive => ContentType::BYTES,
-            Layout::Document if self.pieces.len() == 1 => ContentType::JSON,
-            _ => ContentType::TEXT,
-        };
-        piece.item(self.bytes, self.format, Item::part(PART, content))
+    fn records(&self) -> u64 {
+        self.origin.records.unwrap_or_default()
     }
 
     /// Whether a part of it is cut off. What an archive has is whole, or not in it.
     fn is_torn(&self) -> bool {
         self.parsed.torn_at.is_some()
-            || self.layout == Layout::Files && !self.parsed.unread.is_empty()
+            || self.origin.layout == Layout::Files && !self.parsed.unread.is_empty()
     }
 
     /// When the run started.
     fn at(&self) -> Timestamp {
         self.parsed.course.started.or(self.first).unwrap_or(self.modified)
-    }
-
-    /// What the metadata say of it.
-    fn origin(&self) -> Origin {
-        let encoded = self.encoding.encode(self.bytes);
-        Origin {
-            encoding: self.encoding,
-            bytes: Some(encoded.len() as u64),
-            digest: Some(digest(&encoded)),
-            records: Some(self.records),
-            join: self.join.clone(),
-            ..self.source.origin(self.format, self.layout)
-        }
-    }
-
-    /// What became of the file, whose run has ended so, if it has.
-    fn done(&self, how: How, end: Option<&Outcome>) -> Done {
-        let status = end.map_or(RunStatus::InProgress, Outcome::status);
-        Done::Run(Imported { status, ..self.imported(how) })
-    }
-
-    fn imported(&self, how: How) -> Imported {
-        let before = |at: usize| self.bytes.get(..at).unwrap_or_default();
-        let line = |at: usize| before(at).split(|byte| *byte == b'\n').count() as u64;
-        let damaged: Vec<_> =
-            self.parsed.torn_at.map(|at| (line(at), LineDamage::Torn)).into_iter().collect();
-        Imported {
-            how,
-            format: self.format,
-            status: RunStatus::InProgress,
-            records: self.records,
-            bytes: self.bytes.len() as u64,
-            damaged_count: damaged.len() as u64,
-            damaged,
-            unread: self.parsed.unread.clone(),
-            mark: None,
-        }
     }
 }
 
@@ -409,13 +331,12 @@ fn member_items(
     each: &mut TakeItem<'_>,
 ) -> Result<(), FileError> {
     let format = Format::InspectEval;
-    let (pieces, _) = cut(text, &steps(text, document, documents::places(format)));
-    let content = if pieces.len() == 1 { ContentType::JSON } else { ContentType::TEXT };
-    for piece in &pieces {
-        let bytes = piece.bytes(text.as_bytes());
-        let says = |byte: &u8| !byte.is_ascii_whitespace() && !b"[]{},".contains(byte);
-        if piece.is_step() || bytes.iter().any(says) {
-            each(bytes, piece.item(text.as_bytes(), format, Item::part(MEMBER, content)))?;
+    let steps = steps(text, document, documents::places(format));
+    let (items, _) = cut(text, &steps, format, (MEMBER, ContentType::JSON));
+    let says = |byte: &u8| !byte.is_ascii_whitespace() && !b"[]{},".contains(byte);
+    for item in items {
+        if item.is_step(MEMBER) || item.payload.iter().any(says) {
+            each(item)?;
         }
     }
     Ok(())

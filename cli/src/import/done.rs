@@ -1,6 +1,7 @@
 //! What became of a file.
 
 use runlog::{RunStatus, Timestamp};
+use serde::Serialize;
 
 use crate::formats::Format;
 use crate::formats::line::LineDamage;
@@ -11,12 +12,12 @@ use super::sidecars::Kind;
 #[derive(Debug)]
 pub(crate) enum Done {
     /// It is a run.
-    Run(Imported),
+    Run(Box<Imported>),
     /// It is none, and why.
     NoRun(Notice, String),
 }
 
-/// What is told of a file that is no run.
+/// Why a file is no run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It is passed over on purpose.
@@ -38,49 +39,50 @@ pub(crate) enum Notice {
 pub(crate) struct Imported {
     pub(crate) how: How,
     pub(crate) format: Format,
-    /// Records and payload bytes of the file.
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
     pub(crate) status: RunStatus,
-    /// The first damaged lines, by number counted from 1.
-    pub(crate) damaged: Vec<(u64, LineDamage)>,
-    /// All of them.
-    pub(crate) damaged_count: u64,
+    /// What its records say.
+    pub(crate) seen: Seen,
     /// Members of an archive and files of a session that cannot be read, and why.
     pub(crate) unread: Vec<(String, String)>,
-    /// Where to go on when the file has grown.
+    /// Where to continue when the file has grown.
     pub(crate) mark: Option<Mark>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum How {
     /// The run is new.
     Imported,
     /// A part was there, and the rest was added.
     Continued,
-    /// The run was there and could not be gone on with: it was imported anew.
+    /// The run was there, and the file was imported anew in its place.
     Replaced,
     /// All of it was there.
     AlreadyThere,
 }
 
-/// Where to go on in a file that grows.
+/// Where to continue in a file that grows.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) format: Format,
     pub(crate) seen: Seen,
-    /// The digest of the last bytes in front of it.
+    /// The digest of the last bytes before it.
     pub(crate) before: String,
 }
 
-/// What the lines of a file have said so far.
+impl Mark {
+    /// Where the next line begins. All lines before it end in a newline.
+    pub(crate) fn offset(&self) -> u64 {
+        self.seen.bytes + self.seen.records
+    }
+}
+
+/// What the records of a file have said so far.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
-    pub(crate) lines: u64,
-    /// Without their newlines.
+    pub(crate) records: u64,
+    /// Without the ends of lines.
     pub(crate) bytes: u64,
-    /// Where the next line begins in the file.
-    pub(crate) offset: u64,
     /// The first and the last time that a line gave.
     pub(crate) first_time: Option<Timestamp>,
     pub(crate) last_time: Option<Timestamp>,

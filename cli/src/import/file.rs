@@ -1,15 +1,18 @@
 //! One file into one run, whole or not at all.
 //!
-//! A run that is there already is compared with the file: equal means done, a beginning means that
-//! an earlier import was cut short or that the file has grown since, and is gone on with. Anything
-//! else is a change, which is told, and with `--replace` replaces the run.
+//! A run that is there already is compared with the file. If they are equal, it is done. If the run
+//! is the beginning of the file, the rest is appended. Anything else is a change: an error, or with
+//! `--replace` the file is imported in the place of the run.
 //!
 //! Everything is appended at Process level; one sync at the end of the import makes all of it
 //! survive a power loss.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use runlog::{
-    Allow, Durability, Metadata, Outcome, Reader, RunId, RunLog, RunMetadata, RunQuery, RunRef,
-    RunStatus, RunSummary, Timestamp, Trace,
+    Allow, Durability, Error, Metadata, NewRecord, Outcome, Reader, RunLog, RunMetadata, RunQuery,
+    RunRef, RunStatus, RunSummary, Timestamp, Trace,
 };
 
 use crate::formats::Format;
@@ -17,11 +20,9 @@ use crate::formats::origin::Origin;
 use crate::formats::probe::Known;
 
 use super::args::ImportArgs;
-use super::batch::Target;
-use super::done::{Done, Mark, Notice};
+use super::done::{Done, How, Mark, Notice};
 use super::input::Input;
-use super::refusal::{FileError, Problem, Refusal};
-use super::safe_open::Opened;
+use super::refusal::FileError;
 use super::sidecars::Kind;
 use super::tree::Source;
 
@@ -30,76 +31,70 @@ use super::tree::Source;
 pub(crate) struct Importer<'a> {
     pub(crate) log: &'a RunLog,
     /// The store that a dry run reads, if there is one: then `log` is an empty one.
-    pub(crate) reads: Option<&'a Reader>,
+    reads: Option<&'a Reader>,
     pub(crate) args: &'a ImportArgs,
+    /// How many bytes have been read.
+    bytes: AtomicU64,
+}
+
+impl<'a> Importer<'a> {
+    pub(crate) fn new(log: &'a RunLog, reads: Option<&'a Reader>, args: &'a ImportArgs) -> Self {
+        Self { log, reads, args, bytes: AtomicU64::new(0) }
+    }
 }
 
 impl Importer<'_> {
-    /// Imports one file, from a mark on if there is one. `progress` is told of bytes as they are
-    /// read.
-    pub(crate) fn import(
-        &self,
-        source: &Source,
-        mark: Option<&Mark>,
-        opened: &mut Opened,
-        progress: &dyn Fn(u64),
-    ) -> Result<Done, FileError> {
+    /// Imports one file, from a mark on if there is one.
+    pub(crate) fn import(&self, source: &Source, mark: Option<&Mark>) -> Result<Done, FileError> {
         if let Some(parts) = &source.parts {
             if !self.is_wanted(Some(parts.format)) {
                 return Ok(no_run(Kind::OtherFormats));
             }
-            return self.session(source, parts, opened, progress);
+            return self.session(source, parts);
         }
-        let (file, metadata) = source.location.file(opened)?;
+        let (file, metadata) = source.location.file()?;
         if let Some(mark) = mark
-            && let Some(done) = self.resume(source, file.try_clone()?, mark, progress)?
+            && let Some(done) = self.resume(source, (&file, &metadata), mark)?
         {
             return Ok(done);
         }
-        let input = match Input::new(file, &metadata) {
-            // A file that is being written may be without it soon.
-            Err(FileError::File(Refusal::Packed { .. } | Refusal::NotUtf16))
-                if self.args.follow =>
-            {
+        let input = match Input::new(&file, &metadata, &source.file_name()) {
+            Err(FileError::File(refusal)) if refusal.may_pass && self.args.follow => {
                 return Ok(waits());
             }
             input => input?,
         };
-        if self.has_original(source, &input)? {
+        if has_original(source, &input) {
             return Ok(no_run(Kind::Copies));
         }
-        let known = input.probe(&source.file_name())?;
-        let format = match &known {
-            Known::Lines(format) | Known::Document(format, _) => Some(*format),
-            Known::Archive(_) => Some(Format::InspectEval),
-            Known::Store | Known::Unknown(_) => None,
-        };
-        if !self.is_wanted(format) {
+        if !self.is_wanted(input.format()) {
             return Ok(no_run(Kind::OtherFormats));
         }
-        match known {
-            Known::Lines(format) => self.lines(source, input, format, progress),
-            Known::Document(format, text) => self.document(source, &input, format, &text, progress),
-            Known::Archive(bytes) => self.archive(source, &input, &bytes, progress),
+        self.progress(input.bytes().len());
+        match &input.known {
+            Known::Lines(format) => self.lines(source, &input, *format),
+            Known::Document(format, text) => self.document(source, &input, *format, text),
+            Known::Archive(bytes) => self.archive(source, &input, bytes),
             Known::Store => Ok(Done::NoRun(Notice::Skipped, "a store of runlog".to_owned())),
             Known::Unknown(_) if self.args.follow => Ok(waits()),
-            Known::Unknown(why) => Ok(Done::NoRun(Notice::Unknown, why)),
+            Known::Unknown(why) => Ok(Done::NoRun(Notice::Unknown, why.clone())),
         }
+    }
+
+    /// Counts bytes that are read.
+    pub(crate) fn progress(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// How many bytes have been read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Whether the user wants files of a format.
     fn is_wanted(&self, format: Option<Format>) -> bool {
         let only = &self.args.only;
         only.is_empty() || format.is_some_and(|format| only.contains(&format))
-    }
-
-    /// Whether a file that was compressed or put away is all in the one beside it.
-    fn has_original(&self, source: &Source, input: &Input) -> Result<bool, FileError> {
-        let Some(original) = &source.original else { return Ok(false) };
-        let Ok((file, metadata)) = original.file(&mut Opened::default()) else {
-            return Ok(false);
-        };
-        Input::new(file, &metadata).map_or(Ok(false), |original| input.is_beginning_of(&original))
     }
 
     /// The run of a file, if there is one, and where it came from.
@@ -118,43 +113,61 @@ impl Importer<'_> {
         let metadata = self.metadata(source.ids().into())?;
         let origin = Origin::of(metadata.as_ref())
             .filter(|origin| origin.imported_from == source.file_name());
-        let origin = origin.ok_or_else(|| Problem::Foreign.of(source.ids()))?;
+        let origin = origin.ok_or_else(|| FileError::foreign(source.ids()))?;
         Ok(Some((summary, origin)))
     }
 
     /// Starts a run and fills it. Where the store refuses a record, the run is taken out again.
-    pub(crate) fn start(
+    pub(crate) fn start<'i>(
         &self,
-        (agent, run): (&str, &str),
+        ids: (&'i str, &'i str),
         metadata: &str,
         at: Timestamp,
-        fill: impl FnOnce(Target<'_>) -> Result<(), FileError>,
+        fill: impl FnOnce((&'i str, &'i str)) -> Result<(), FileError>,
     ) -> Result<(), FileError> {
         if self.args.dry_run {
-            return fill(Target::Nowhere);
+            return fill(ids);
         }
         let start = Metadata::json(metadata.as_bytes()).at(at).durability(Durability::Process);
-        let writer = self.log.start_run(agent, run, start)?;
-        if writer.was_found() {
+        if self.log.start_run(ids.0, ids.1, start)?.was_found() {
             // It has records, which would be there twice.
-            return Err(Problem::Foreign.of((agent, run)));
+            return Err(FileError::foreign(ids));
         }
-        let filled = fill(Target::Started(&writer));
+        let filled = fill(ids);
         if let Err(FileError::File(_)) = &filled {
-            self.remove(&self.log.run(&writer)?)?;
+            self.remove(&self.log.run(ids)?)?;
         }
         filled
     }
 
-    /// Takes a run out.
+    /// Appends records to a run.
+    pub(crate) fn append(
+        &self,
+        (agent, run): (&str, &str),
+        records: &[NewRecord<'_>],
+        allow: Allow,
+    ) -> runlog::Result<()> {
+        if self.args.dry_run {
+            return Ok(());
+        }
+        let append = |record| self.log.append_to(agent, run, record, allow).map(drop);
+        match self.log.append_batch_to(agent, run, records, allow) {
+            // A batch is bounded by the extents of the store; its records one by one are not.
+            Err(Error::TooLarge { .. }) => records.iter().try_for_each(append),
+            appended => appended.map(drop),
+        }
+    }
+
+    /// Deletes a run.
     pub(crate) fn remove(&self, run: &RunSummary) -> Result<(), FileError> {
-        self.end_if_not(run)?;
+        self.prepare(run)?;
         self.log.delete_run(run)?;
         Ok(())
     }
 
-    /// Ends a run that has not ended: only ended runs can be deleted.
-    pub(crate) fn end_if_not(&self, run: &RunSummary) -> Result<(), FileError> {
+    /// Releases and ends a run, so that it can be deleted.
+    pub(crate) fn prepare(&self, run: &RunSummary) -> Result<(), FileError> {
+        self.log.release(run)?;
         if !self.log.run(run)?.status.is_ended() {
             let ids = (run.agent.as_str(), run.run.as_str());
             self.end_run(ids, &outcome(RunStatus::Interrupted, self.log.now()))?;
@@ -179,13 +192,17 @@ impl Importer<'_> {
         said.or(self.args.end).map(|status| outcome(status, at))
     }
 
-    /// Where the records of a file go.
-    pub(crate) fn target<'s>(&'s self, source: &'s Source, allow: Allow) -> Target<'s> {
-        let (agent, run) = source.ids();
-        if self.args.dry_run {
-            return Target::Nowhere;
-        }
-        Target::Named { log: self.log, agent, run, allow }
+    /// The status of a run after the import of its file, which says that it ended so.
+    pub(crate) fn status(
+        &self,
+        source: &Source,
+        how: How,
+        end: Option<&Outcome>,
+    ) -> runlog::Result<RunStatus> {
+        Ok(match how {
+            How::Imported | How::Replaced => end.map_or(RunStatus::InProgress, Outcome::status),
+            How::Continued | How::AlreadyThere => self.run(source.ids().into())?.status,
+        })
     }
 
     /// As [`RunLog::run`], of the store that is read.
@@ -204,14 +221,26 @@ impl Importer<'_> {
     }
 
     /// The ids of all runs of an agent.
-    pub(crate) fn runs_of(&self, agent: &str) -> runlog::Result<Vec<RunId>> {
+    pub(crate) fn runs_of(&self, agent: &str) -> runlog::Result<BTreeSet<String>> {
         let query = RunQuery::new().agent(agent);
-        let id = |run: runlog::Result<RunSummary>| run.map(|run| run.run);
+        let id = |run: runlog::Result<RunSummary>| run.map(|run| run.run.as_str().to_owned());
         match self.reads {
             Some(reads) => reads.runs(&query).map(id).collect(),
             None => self.log.runs(&query).map(id).collect(),
         }
     }
+}
+
+/// Whether a file that was compressed or put away is all in the one beside it.
+fn has_original(source: &Source, input: &Input) -> bool {
+    let original = source.original.as_ref().and_then(|original| {
+        let (file, metadata) = original.file().ok()?;
+        Input::new(&file, &metadata, &source.file_name()).ok()
+    });
+    let is_read = |input: &Input| input.format().is_some();
+    original.is_some_and(|original| {
+        is_read(input) && is_read(&original) && original.bytes().starts_with(input.bytes())
+    })
 }
 
 /// A file that is a sidecar.

@@ -1,23 +1,21 @@
-//! A file to import, and its bytes: unpacked if it is compressed, and as UTF-8 without a byte order
-//! mark. A short file is read once and stays in memory, a long one is read as its lines are needed.
+//! A file to import: what it is, and its bytes, unpacked if it is compressed, and as UTF-8 without
+//! a byte order mark. Of a long file that is nothing to import only the first bytes are read.
 
-use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::{self, Cursor, Read, Seek};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, Read, Seek as _, SeekFrom};
 
 use flate2::read::MultiGzDecoder;
 use runlog::Timestamp;
-use runlog_stores::json_lines::{Lines, LinesError};
-use sha2::{Digest as _, Sha256};
+use runlog_stores::json_lines::Lines;
 
+use crate::formats::Format;
 use crate::formats::encoding::Encoding;
-use crate::formats::origin::{digest, digest_text};
 use crate::formats::probe::{HEAD, Known, MAX_DOCUMENT, probe};
+use crate::output::size;
 
-use super::refusal::{FileError, Refusal};
+use super::refusal::FileError;
 
-/// The longest file that is read at once.
+/// The longest file that is read before it is known what it is.
 const SHORT: u64 = 8 << 20;
 
 /// What compressed files begin with.
@@ -27,176 +25,110 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 /// A file, as far as it went when it was opened.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(crate) file: File,
-    /// How many bytes of text there are to read.
-    len: u64,
-    /// How many bytes the file has, unpacked.
-    pub(crate) unpacked_len: u64,
+    pub(crate) known: Known,
+    /// All of it, if it has lines or is short.
+    bytes: Vec<u8>,
     pub(crate) modified: Timestamp,
     pub(crate) encoding: Encoding,
     is_packed: bool,
-    /// All of it, if it is short, or not read as it is.
-    whole: Option<Vec<u8>>,
 }
 
 impl Input {
-    /// A file, from its beginning on, wherever it stands.
-    pub(crate) fn new(mut file: File, metadata: &Metadata) -> Result<Self, FileError> {
-        let (len, modified) = (metadata.len(), Timestamp::from(metadata.modified()?));
-        let mut head = vec![0; usize::try_from(len.min(4)).unwrap_or_default()];
-        file.read_exact_at(&mut head, 0)?;
-        file.rewind()?;
-        let packed = match &*head {
-            head if head.starts_with(GZIP) => {
-                Some(unpack("gzip", &mut MultiGzDecoder::new(&mut file))?)
-            }
-            head if head.starts_with(ZSTD) => {
-                Some(unpack("zstd", &mut zstd::Decoder::new(&mut file)?)?)
-            }
-            _ => None,
-        };
+    /// A file of this name.
+    pub(crate) fn new(file: &File, metadata: &Metadata, name: &str) -> Result<Self, FileError> {
+        let (mut len, modified) = (metadata.len(), Timestamp::from(metadata.modified()?));
+        let mut bytes = read(file, 0, if len <= SHORT { len } else { HEAD })?;
+        let packed = unpacked(file, &bytes)?;
         let is_packed = packed.is_some();
-        let encoding = Encoding::of(packed.as_deref().unwrap_or(&head));
-        let whole = match packed {
-            Some(bytes) => Some(bytes),
-            None if len <= SHORT => Some(read(&file, len)?),
-            None if encoding.is_plain() => None,
-            None if len <= MAX_DOCUMENT => Some(read(&file, len)?),
-            None if encoding == Encoding::Utf8Mark => None,
-            None => return Err(too_long("UTF-16", "convert it to UTF-8")),
-        };
-        let encoding = if whole.is_some() { encoding } else { Encoding::Utf8 };
-        let unpacked_len = whole.as_ref().map_or(len, |bytes| bytes.len() as u64);
-        let whole = match whole {
-            None => None,
-            Some(bytes) => Some(encoding.decode(bytes).ok_or(Refusal::NotUtf16)?),
-        };
-        let len = whole.as_ref().map_or(len, |bytes| bytes.len() as u64);
-        Ok(Self { file, len, unpacked_len, modified, encoding, is_packed, whole })
+        if let Some(unpacked) = packed {
+            (len, bytes) = (unpacked.len() as u64, unpacked);
+        }
+        let encoding = Encoding::of(&bytes);
+        if !encoding.is_plain() {
+            if (bytes.len() as u64) < len {
+                if len > MAX_DOCUMENT && encoding != Encoding::Utf8Mark {
+                    return Err(too_long("UTF-16", "convert it to UTF-8"));
+                }
+                bytes = read_lines(file, len)?;
+            }
+            bytes = encoding.decode(bytes).ok_or_else(|| {
+                let why = "it begins with the mark of UTF-16, and is not valid UTF-16";
+                FileError::not_yet(format!("{why}; nothing of it was imported"))
+            })?;
+            len = bytes.len() as u64;
+        }
+        let is_whole = bytes.len() as u64 == len;
+        let whole = || if is_whole { Ok(bytes.clone()) } else { read(file, 0, len) };
+        let head = bytes.get(..usize::try_from(HEAD).unwrap_or_default()).unwrap_or(&bytes);
+        let known = probe(head, len, name, &whole)?;
+        if matches!(known, Known::Lines(_)) && !is_whole {
+            bytes = read_lines(file, len)?;
+        }
+        Ok(Self { known, bytes, modified, encoding, is_packed })
     }
 
-    /// What it is, by its content and its name.
-    pub(crate) fn probe(&self, name: &str) -> io::Result<Known> {
-        let whole =
-            || self.whole.as_ref().map_or_else(|| read(&self.file, self.len), |w| Ok(w.clone()));
-        let head = match &self.whole {
-            Some(bytes) => &bytes[..],
-            None => &read(&self.file, HEAD)?,
-        };
-        let len = usize::try_from(HEAD).map_or(head.len(), |most| most.min(head.len()));
-        probe(head.get(..len).unwrap_or_default(), self.len, name, &whole)
+    /// All of it, if it can be imported.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.known {
+            Known::Document(_, text) => text.as_bytes(),
+            Known::Archive(bytes) => bytes,
+            Known::Lines(_) | Known::Store | Known::Unknown(_) => &self.bytes,
+        }
     }
 
-    /// All of it, if it is short.
-    pub(crate) fn whole(&self) -> Option<&[u8]> {
-        self.whole.as_deref()
+    pub(crate) fn format(&self) -> Option<Format> {
+        match &self.known {
+            Known::Lines(format) | Known::Document(format, _) => Some(*format),
+            Known::Archive(_) => Some(Format::InspectEval),
+            Known::Store | Known::Unknown(_) => None,
+        }
     }
 
-    /// Whether the bytes of the file are those that are read.
+    /// Whether its bytes are those of the file.
     pub(crate) fn is_as_it_lies(&self) -> bool {
         !self.is_packed && self.encoding.is_plain()
     }
-
-    /// Whether it begins with these bytes.
-    pub(crate) fn begins_with(&self, bytes: &[u8]) -> bool {
-        match &self.whole {
-            Some(whole) => whole.starts_with(bytes),
-            None => {
-                let mut begin = vec![0; bytes.len()];
-                self.file.read_exact_at(&mut begin, 0).is_ok() && begin == bytes
-            }
-        }
-    }
-
-    /// Whether all of it is what another one begins with.
-    pub(crate) fn is_beginning_of(&self, other: &Self) -> Result<bool, FileError> {
-        if let (Some(own), Some(other)) = (&self.whole, &other.whole) {
-            return Ok(other.starts_with(own));
-        }
-        if self.len > other.len {
-            return Ok(false);
-        }
-        let (mut own, mut begin) = (self.bytes()?, other.bytes()?);
-        let (mut a, mut b) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-        loop {
-            let len = own.read(&mut a)?;
-            let (Some(a), Some(b)) = (a.get(..len), b.get_mut(..len)) else { return Ok(false) };
-            begin.read_exact(b)?;
-            if len == 0 || a != b {
-                return Ok(a == b);
-            }
-        }
-    }
-
-    /// All bytes, one after the other.
-    fn bytes(&self) -> io::Result<Box<dyn Read + '_>> {
-        if let Some(whole) = &self.whole {
-            return Ok(Box::new(&**whole));
-        }
-        let mut file = self.file.try_clone()?;
-        file.rewind()?;
-        Ok(Box::new(io::BufReader::new(file).take(self.len)))
-    }
-
-    /// The digest of the file, unpacked.
-    pub(crate) fn digest(&self) -> io::Result<String> {
-        if let Some(whole) = &self.whole {
-            return Ok(digest(&self.encoding.encode(whole)));
-        }
-        let (mut hash, mut some, mut bytes) = (Sha256::new(), vec![0; 64 << 10], self.bytes()?);
-        loop {
-            let len = bytes.read(&mut some)?;
-            if len == 0 {
-                return Ok(digest_text(&hash.finalize()));
-            }
-            hash.update(some.get(..len).unwrap_or_default());
-        }
-    }
-
-    /// Its lines, and the file itself.
-    pub(crate) fn into_lines(self) -> Result<(FileLines, File), LinesError> {
-        let bytes: Box<dyn Bytes> = match self.whole {
-            Some(bytes) => Box::new(Cursor::new(bytes)),
-            None => {
-                // It may be mostly holes.
-                Lines::of_file(self.file.try_clone()?)?;
-                Box::new(self.file.try_clone()?)
-            }
-        };
-        Ok((Lines::new(bytes, self.len), self.file))
-    }
 }
 
-/// The bytes of a file, in memory or not.
-pub(crate) trait Bytes: Read + Seek + fmt::Debug {}
-
-impl<R: Read + Seek + fmt::Debug> Bytes for R {}
-
-/// The lines of a file, from the first one or from an offset on.
-pub(crate) type FileLines = Lines<Box<dyn Bytes>>;
-
-/// All that a compressed file has.
-fn unpack(what: &'static str, packed: &mut dyn Read) -> Result<Vec<u8>, FileError> {
+/// All that a compressed file has; `None` of another one.
+fn unpacked(mut file: &File, head: &[u8]) -> Result<Option<Vec<u8>>, FileError> {
+    file.rewind()?;
+    let (what, packed): (_, Box<dyn Read>) = match head {
+        head if head.starts_with(GZIP) => ("gzip", Box::new(MultiGzDecoder::new(file))),
+        head if head.starts_with(ZSTD) => ("zstd", Box::new(zstd::Decoder::new(file)?)),
+        _ => return Ok(None),
+    };
     let mut bytes = Vec::new();
     let read = packed.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Refusal::Packed { what, why: error.to_string() })?;
+    read.map_err(|error| {
+        let why = format!("{what} data that cannot be unpacked: {error}");
+        FileError::not_yet(why + "; nothing of it was imported")
+    })?;
     if bytes.len() as u64 > MAX_DOCUMENT {
         return Err(too_long(what, "unpack it, and import what comes out"));
     }
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
-fn too_long(what: &'static str, advice: &'static str) -> FileError {
-    Refusal::TooLong { what, advice }.into()
+fn too_long(what: &str, advice: &str) -> FileError {
+    FileError::refused(format!("{what} of more than {}; {advice}", size(MAX_DOCUMENT)))
 }
 
-fn read(file: &File, len: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
-    file.read_exact_at(&mut bytes, 0).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            io::Error::new(error.kind(), "the file became shorter while it was read")
-        }
-        _ => error,
-    })?;
+/// So many bytes of a file, unless most of them are holes.
+fn read_lines(file: &File, len: u64) -> Result<Vec<u8>, FileError> {
+    Lines::of_file(file.try_clone()?)?;
+    Ok(read(file, 0, len)?)
+}
+
+/// So many bytes of a file, from a place on.
+pub(crate) fn read(mut file: &File, from: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(len).unwrap_or(usize::MAX))?;
+    file.seek(SeekFrom::Start(from))?;
+    file.take(len).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < len {
+        let shorter = "the file became shorter while it was read";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, shorter));
+    }
     Ok(bytes)
 }

@@ -13,23 +13,21 @@
 //!
 //! So a run in progress is always what its file was, to the byte.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 
-use runlog::{Allow, Outcome, RunStatus, RunSummary, Timestamp, Trace};
-use runlog_stores::json_lines::{Ending, UNTERMINATED};
+use runlog::{Allow, Outcome, RunSummary, Timestamp, Trace};
+use runlog_stores::json_lines::UNTERMINATED;
 
 use crate::formats::envelope::ENVELOPE;
-use crate::formats::origin::Origin;
+use crate::formats::origin::{Origin, digest};
 use crate::formats::{Format, Layout};
 
-use super::batch::{Batch, Target};
 use super::done::{Done, How, Imported, Mark};
+use super::feed::{Feed, Item};
 use super::file::{Importer, waits};
-use super::input::Input;
-use super::reading::{Options, Reading, is_of_line};
-use super::refusal::{FileError, Problem};
-use super::replace::Replacement;
-use super::safe_open::Opened;
+use super::input::{Input, read};
+use super::reading::{CHECKED, Options, Reading};
+use super::refusal::FileError;
 use super::tree::Source;
 
 /// How a run and its file compare.
@@ -50,8 +48,9 @@ struct LinesFile<'a> {
     importer: &'a Importer<'a>,
     source: &'a Source,
     format: Format,
-    reading: Reading,
-    progress: &'a dyn Fn(u64),
+    /// When the file was last written: the time of lines that come before the first time.
+    modified: Timestamp,
+    reading: Reading<'a>,
 }
 
 impl Importer<'_> {
@@ -59,54 +58,65 @@ impl Importer<'_> {
     pub(crate) fn lines(
         &self,
         source: &Source,
-        input: Input,
+        input: &Input,
         format: Format,
-        progress: &dyn Fn(u64),
     ) -> Result<Done, FileError> {
-        let reading = Reading::open(input, self.options(format))?;
-        let mut file = LinesFile { importer: self, source, format, reading, progress };
+        let bytes = input.bytes();
+        let reading = Reading::new(bytes, self.options(format));
+        let (lines, len) = reading.survey()?;
+        let text = bytes.get(..len).unwrap_or_default();
+        let origin = source.origin((format, Layout::Lines), input.encoding, text, lines);
+        let modified = input.modified;
+        let mut file = LinesFile { importer: self, source, format, modified, reading };
         let how = match self.existing(source)? {
-            None if self.args.follow && file.reading.survey.lines == 0 => return Ok(waits()),
+            None if self.args.follow && lines == 0 => return Ok(waits()),
             None => {
-                file.add(None)?;
+                file.add(&origin, None)?;
                 How::Imported
             }
-            Some((summary, origin)) => file.go_on(&summary, &origin)?,
+            Some((summary, stored)) => match file.go_on(&summary, &stored, &origin)? {
+                Some(how) => how,
+                None => {
+                    file.reading = Reading::new(bytes, self.options(format));
+                    file.add(&origin, Some(&summary))?;
+                    How::Replaced
+                }
+            },
         };
-        file.done(how)
+        let is_marked = self.args.follow && input.is_as_it_lies();
+        file.done(how, is_marked)
     }
 
-    /// Imports what a file that is followed has got since; `None` if it has to be looked at whole.
+    /// Imports what a file that is followed has got since; `None` if it has to be read whole.
     pub(crate) fn resume(
         &self,
         source: &Source,
-        file: File,
+        (file, metadata): (&File, &Metadata),
         mark: &Mark,
-        progress: &dyn Fn(u64),
     ) -> Result<Option<Done>, FileError> {
-        let Some(reading) = Reading::resume(file, self.options(mark.format), mark)? else {
+        let checked = mark.offset().min(CHECKED as u64);
+        let from = mark.offset() - checked;
+        let Some(len) = metadata.len().checked_sub(from).filter(|len| *len >= checked) else {
             return Ok(None);
         };
+        let bytes = read(file, from, len)?;
+        let at = usize::try_from(checked).unwrap_or_default();
+        if digest(bytes.get(..at).unwrap_or_default()) != mark.before {
+            return Ok(None);
+        }
         let Some((summary, _)) = self.existing(source)? else {
             return Ok(None);
         };
         // Another program may have appended to it, or it has ended.
-        if summary.records != reading.seen.lines || summary.status.is_ended() {
+        if summary.records != mark.seen.records || summary.status.is_ended() {
             return Ok(None);
         }
-        let mut file = LinesFile { importer: self, source, format: mark.format, reading, progress };
-        let had_time = file.reading.seen.first_time.is_some();
-        let mut batch = Batch::default();
-        file.reading.fill(&mut batch, Some(summary.started_at))?;
-        if batch.is_empty() {
-            return Ok(Some(waits()));
-        }
-        if !had_time && file.reading.seen.first_time.is_some() {
-            return Ok(None);
-        }
-        file.append(self.target(source, Allow::nothing()), batch, summary.started_at)?;
-        file.end()?;
-        file.done(How::Continued).map(Some)
+        let format = mark.format;
+        let reading = Reading::resume(&bytes, at, self.options(format), mark.seen.clone());
+        let modified = metadata.modified()?.into();
+        let mut file = LinesFile { importer: self, source, format, modified, reading };
+        let how = file.rest(&summary)?;
+        how.map(|how| file.done(how, true)).transpose()
     }
 
     /// How files of a format are read.
@@ -116,25 +126,24 @@ impl Importer<'_> {
 
     /// Whether a run is that of a file which has its ids: whether the file begins with its records.
     pub(crate) fn is_run_of(&self, source: &Source, origin: &Origin) -> Result<bool, FileError> {
-        let (file, metadata) = source.location.file(&mut Opened::default())?;
-        let input = Input::new(file, &metadata)?;
-        let len = input.unpacked_len;
+        let (file, metadata) = source.location.file()?;
+        let input = Input::new(&file, &metadata, &source.file_name())?;
+        let format = origin.format.unwrap_or(Format::JsonLines);
+        let own = source.origin((format, origin.layout), input.encoding, input.bytes(), 0);
         let summary = self.run(source.ids().into())?;
         if origin.layout != Layout::Lines {
             let latest = self.latest(&summary, origin.clone())?;
-            return Ok(latest.bytes == Some(len) && latest.digest == Some(input.digest()?));
+            return Ok((latest.bytes, latest.digest) == (own.bytes, own.digest));
         }
         if summary.records == 0 && origin.path.is_some() {
-            return Ok(len == 0);
+            return Ok(own.bytes == Some(0));
         }
-        if origin.bytes.is_some_and(|bytes| bytes > len) || !self.has_first(source, &input)? {
+        if origin.bytes > own.bytes {
             return Ok(false);
         }
-        let format = origin.format.unwrap_or(Format::JsonLines);
-        let reading = Reading::open(input, self.options(format))?;
-        let mut file = LinesFile { importer: self, source, format, reading, progress: &|_| {} };
-        let has_more = match file.compare(&summary, origin)? {
-            Compared::Beginning => file.reading.line_onto(&mut Vec::new())?.is_some(),
+        let mut reading = Reading::new(input.bytes(), self.options(format));
+        let has_more = match compare(self.trace(source.ids().into())?, &mut reading)? {
+            Compared::Beginning => reading.next().is_some(),
             Compared::Completed => true,
             Compared::Unfinished => false,
             Compared::Differs(_) => return Ok(false),
@@ -143,190 +152,138 @@ impl Importer<'_> {
         let is_there = |path: &String| fs::exists(path).unwrap_or(true);
         Ok(!(has_more && origin.path.as_ref().is_some_and(is_there)))
     }
-
-    /// Whether a file begins with the first record of a run. Most that do not differ here.
-    fn has_first(&self, source: &Source, input: &Input) -> Result<bool, FileError> {
-        let Some(first) = self.trace(source.ids().into())?.next().transpose()? else {
-            return Ok(true);
-        };
-        Ok(first.kind() == Some(ENVELOPE) || input.begins_with(first.payload()))
-    }
 }
 
-impl LinesFile<'_> {
-    /// Imports the file as a new run, or in the place of its run.
-    fn add(&mut self, replacement: Option<Replacement<'_>>) -> Result<(), FileError> {
-        let mut batch = Batch::default();
-        self.reading.fill(&mut batch, None)?;
-        let start = self.reading.seen.first_time.unwrap_or(self.reading.modified);
-        let survey = &self.reading.survey;
-        let origin = Origin {
-            encoding: self.reading.encoding,
-            bytes: Some(survey.bytes),
-            digest: Some(survey.digest.clone()),
-            records: Some(survey.lines),
-            ..self.source.origin(self.format, Layout::Lines)
+impl<'a> LinesFile<'a> {
+    /// Imports the file as a new run, or in the place of an old one.
+    fn add(&mut self, origin: &Origin, old: Option<&RunSummary>) -> Result<(), FileError> {
+        let ahead = self.reading.ahead();
+        let start = self.reading.seen.first_time.unwrap_or(self.modified);
+        let (importer, source) = (self.importer, self.source);
+        let fill = |ids: (&str, &str)| {
+            self.append(ids, Allow::nothing(), ahead, start)?;
+            self.end(ids)
         };
-        let (importer, ids) = (self.importer, self.source.ids());
-        let fill = |to: Target<'_>| {
-            self.append(to, batch, start)?;
-            self.outcome().map_or(Ok(()), |end| Ok(to.end(&end)?))
-        };
-        match replacement {
-            None => importer.start(ids, &origin.to_json(), start, fill),
-            Some(replacement) => importer.replace(replacement, &origin, start, fill),
+        match old {
+            None => importer.start(source.ids(), &origin.to_json(), start, fill),
+            Some(old) => importer.replace(old, origin, start, fill),
         }
     }
 
-    /// Compares a run with its file and appends what is missing.
-    fn go_on(&mut self, summary: &RunSummary, origin: &Origin) -> Result<How, FileError> {
+    /// Compares a run with its file and appends what is missing; `None` if the file has to be
+    /// imported anew in the place of the run.
+    fn go_on(
+        &mut self,
+        summary: &RunSummary,
+        stored: &Origin,
+        origin: &Origin,
+    ) -> Result<Option<How>, FileError> {
         let mut line = None;
-        if origin.layout == Layout::Lines {
-            let compared = self.compare(summary, origin)?;
+        if stored.layout == Layout::Lines {
+            let is_same = (stored.bytes, &stored.digest) == (origin.bytes, &origin.digest)
+                && stored.records == Some(summary.records);
+            let compared = if is_same {
+                // What the lines say is read in any case.
+                self.reading.by_ref().for_each(drop);
+                Compared::Beginning
+            } else {
+                compare(self.importer.trace(self.source.ids().into())?, &mut self.reading)?
+            };
             let is_of_file = !summary.status.is_ended() || self.reading.seen.end.is_some();
             line = match compared {
                 Compared::Beginning => return self.rest(summary),
-                Compared::Unfinished => return Ok(How::AlreadyThere),
-                // What a user ended stays; what the file ended goes on with it.
-                Compared::Completed if is_of_file => return self.import_again(summary, false),
-                Compared::Completed => Some(self.reading.seen.lines),
+                Compared::Unfinished => return Ok(Some(How::AlreadyThere)),
+                // A run that the user ended stays as it is.
+                Compared::Completed if is_of_file => return Ok(None),
+                Compared::Completed => Some(self.reading.seen.records),
                 Compared::Differs(line) => Some(line),
             };
         }
         if self.importer.args.replace {
-            return self.import_again(summary, true);
+            return Ok(None);
         }
-        Err(Problem::Differs(line.map(|line| ("line", line))).of(self.source.ids()))
+        Err(FileError::differs(self.source.ids(), line.map(|line| ("line", line))))
     }
 
-    /// Appends what is behind the lines that the run has.
-    fn rest(&mut self, summary: &RunSummary) -> Result<How, FileError> {
-        let said_its_end = self.reading.seen.end.is_some();
-        let had_time = self.reading.seen.first_time.is_some();
-        let mut batch = Batch::default();
-        self.reading.fill(&mut batch, Some(summary.started_at))?;
-        let has_more = !batch.is_empty();
+    /// Appends the lines that the run does not have; `None` if the file has to be imported anew.
+    fn rest(&mut self, summary: &RunSummary) -> Result<Option<How>, FileError> {
         let has_ended = summary.status.is_ended();
-        // A run starts at the first time that its file gives.
-        let starts_elsewhere = !had_time && self.reading.seen.first_time.is_some();
-        let must_replace = if has_ended { said_its_end } else { starts_elsewhere };
-        if has_more && must_replace {
-            return self.import_again(summary, false);
+        let has_more = self.reading.survey()?.0 > 0;
+        if has_more {
+            let said_its_end = has_ended && self.reading.seen.end.is_some();
+            let at = self.reading.seen.last_time.unwrap_or(summary.started_at);
+            let ahead = self.reading.ahead();
+            // A run starts at the first time that its file gives.
+            let starts_elsewhere = !has_ended && ahead.iter().any(|item| item.at.is_some());
+            if said_its_end || starts_elsewhere {
+                return Ok(None);
+            }
+            let allow = Allow::nothing().after_end(has_ended);
+            self.append(self.source.ids(), allow, ahead, at)?;
         }
-        let to = self.importer.target(self.source, Allow::nothing().after_end(has_ended));
-        self.append(to, batch, summary.started_at)?;
         let ends = !has_ended && self.outcome().is_some();
         if ends {
-            self.end()?;
+            self.end(self.source.ids())?;
         }
-        Ok(if has_more || ends { How::Continued } else { How::AlreadyThere })
+        Ok(Some(if has_more || ends { How::Continued } else { How::AlreadyThere }))
     }
 
-    /// Imports the file in the place of its run, which may have what the file has not.
-    fn import_again(&mut self, old: &RunSummary, may_lose: bool) -> Result<How, FileError> {
-        self.reading.rewind()?;
-        self.add(Some(Replacement { old, may_lose }))?;
-        Ok(How::Replaced)
-    }
-
-    /// Appends the batch and the rest of the file to a run that started then.
+    /// Appends lines that were read ahead, and all that are left.
     fn append(
         &mut self,
-        to: Target<'_>,
-        mut batch: Batch,
-        start: Timestamp,
+        ids: (&str, &str),
+        allow: Allow,
+        ahead: Vec<Item<'a>>,
+        at: Timestamp,
     ) -> Result<(), FileError> {
-        while !batch.is_empty() {
-            batch.append(to)?;
-            (self.progress)(batch.bytes.len() as u64);
-            self.reading.fill(&mut batch, Some(start))?;
-        }
-        Ok(())
+        let mut feed = Feed::new(self.importer, ids, allow, at);
+        ahead.into_iter().chain(&mut self.reading).try_for_each(|item| feed.take(item))?;
+        feed.flush()
     }
 
     /// How the run ends, if its lines say so, or the user does.
     fn outcome(&self) -> Option<Outcome> {
         let seen = &self.reading.seen;
-        self.importer.outcome_of(seen.end, seen.last_time.unwrap_or(self.reading.modified))
+        self.importer.outcome_of(seen.end, seen.last_time.unwrap_or(self.modified))
     }
 
     /// Ends the run then.
-    fn end(&self) -> Result<(), FileError> {
-        self.outcome().map_or(Ok(()), |end| self.importer.end_run(self.source.ids(), &end))
+    fn end(&self, ids: (&str, &str)) -> Result<(), FileError> {
+        self.outcome().map_or(Ok(()), |end| self.importer.end_run(ids, &end))
     }
 
-    /// Whether the stored records are the first lines of the file. What the lines say is read in
-    /// any case.
-    fn compare(&mut self, summary: &RunSummary, origin: &Origin) -> Result<Compared, FileError> {
-        let survey = &self.reading.survey;
-        let is_same = origin.bytes == Some(survey.bytes)
-            && origin.digest.as_ref() == Some(&survey.digest)
-            && origin.records == Some(summary.records);
-        if is_same {
-            let mut line = Vec::new();
-            while self.reading.line_onto(&mut line)?.is_some() {
-                (self.progress)(line.len() as u64 + 1);
-                line.clear();
-            }
-            return Ok(Compared::Beginning);
-        }
-        let trace = self.importer.trace(self.source.ids().into())?;
-        compare(trace, &mut self.reading, self.progress)
-    }
-
-    /// What is told of the file, which was read to its end.
-    fn done(self, how: How) -> Result<Done, FileError> {
-        let mark = if self.importer.args.follow { self.reading.mark(self.format)? } else { None };
-        let status = match how {
-            How::Imported | How::Replaced => {
-                self.outcome().map_or(RunStatus::InProgress, |end| end.status())
-            }
-            How::Continued | How::AlreadyThere => {
-                self.importer.run(self.source.ids().into())?.status
-            }
-        };
-        let seen = self.reading.seen;
-        Ok(Done::Run(Imported {
-            how,
-            format: self.format,
-            status,
-            records: seen.lines,
-            bytes: seen.bytes,
-            damaged: seen.damaged,
-            damaged_count: seen.damaged_count,
-            unread: Vec::new(),
-            mark,
-        }))
+    /// The result for a file that was read to its end.
+    fn done(self, how: How, is_marked: bool) -> Result<Done, FileError> {
+        let mark = is_marked.then(|| self.reading.mark(self.format));
+        let status = self.importer.status(self.source, how, self.outcome().as_ref())?;
+        let (format, seen) = (self.format, self.reading.seen);
+        let done = Imported { how, format, status, seen, unread: Vec::new(), mark };
+        Ok(Done::Run(Box::new(done)))
     }
 }
 
-fn compare(
-    mut trace: Trace,
-    reading: &mut Reading,
-    progress: &dyn Fn(u64),
-) -> Result<Compared, FileError> {
-    let mut line = Vec::new();
+/// Whether the stored records are the first lines of a file.
+fn compare(mut trace: Trace, reading: &mut Reading<'_>) -> Result<Compared, FileError> {
+    // What a record is besides its payload.
+    let is_kind = |kind: Option<&str>, one: &str| kind == Some(one);
     while let Some(record) = trace.next() {
         let record = record?;
-        line.clear();
-        let number = reading.seen.lines + 1;
-        let had_no_end = record.kind() == Some(UNTERMINATED);
-        let Some((_, ending)) = reading.line_onto(&mut line)? else {
-            let is_tail = reading.tail().is_some_and(|tail| tail.starts_with(record.payload()));
-            let is_unfinished = had_no_end && is_tail && trace.next().is_none();
-            return Ok(if is_unfinished {
-                Compared::Unfinished
-            } else {
-                Compared::Differs(number)
-            });
-        };
-        let has_end = ending == Ending::Newline;
-        if is_of_line(record.kind(), record.payload(), &line) && had_no_end != has_end {
-            progress(line.len() as u64 + 1);
+        let (kind, payload) = (record.kind(), record.payload());
+        let number = reading.seen.records + 1;
+        let has_no_end = is_kind(kind, UNTERMINATED);
+        let goes_on = has_no_end && reading.rest().starts_with(payload);
+        let item = reading.next();
+        let own = item.as_ref().and_then(|item| item.kind.as_deref());
+        let is_same = item.as_ref().is_some_and(|item| item.payload == payload)
+            && [UNTERMINATED, ENVELOPE].iter().all(|one| is_kind(kind, one) == is_kind(own, one));
+        if is_same {
             continue;
         }
-        let goes_on = had_no_end && line.starts_with(record.payload()) && trace.next().is_none();
-        return Ok(if goes_on { Compared::Completed } else { Compared::Differs(number) });
+        return Ok(match item {
+            _ if !goes_on || trace.next().is_some() => Compared::Differs(number),
+            Some(_) => Compared::Completed,
+            None => Compared::Unfinished,
+        });
     }
     Ok(Compared::Beginning)
 }

@@ -1,6 +1,6 @@
 //! `runlog import`: files become runs, their lines or steps records.
 //!
-//! What a file is, and what its records say, is in [`crate::formats`].
+//! [`crate::formats`] says what a file is, and reads its records.
 //!
 //! Rules that make `show RUN --raw` give the file back byte for byte:
 //!
@@ -10,8 +10,9 @@
 //! 3. An empty file is a run without records.
 //! 4. Other files are cut as [`Layout`](crate::formats::Layout) says.
 //!
-//! What a file costs is bounded by the data in it: lines are no longer than a record, and a file
-//! with more than [`MAX_HOLES`](runlog_stores::json_lines::MAX_HOLES) of holes is refused.
+//! A file is read into memory once it is known that it can be imported. So the cost is bounded by
+//! the data in it: lines are no longer than a record, and a file with more than
+//! [`MAX_HOLES`](runlog_stores::json_lines::MAX_HOLES) of holes is refused.
 //!
 //! A run is imported whole or refused whole. Problems of one file never stop the others; problems
 //! of the store do.
@@ -19,13 +20,14 @@
 //! [word]: runlog_stores::json_lines::UNTERMINATED
 
 mod args;
-mod batch;
 mod document;
 mod done;
+mod feed;
 mod file;
 mod input;
 mod lines;
 mod pieces;
+mod progress;
 mod reading;
 mod refusal;
 mod replace;
@@ -58,7 +60,7 @@ use self::file::Importer;
 use self::report::Reporter;
 use self::safe_open::Location;
 use self::scan_loop::ScanLoop;
-use self::tree::{Choice, Found, STDIN};
+use self::tree::{Choice, STDIN};
 
 /// How often files that are followed are looked at.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -66,61 +68,36 @@ const INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) fn run(args: &ImportArgs, path: &Path, out: &mut Output) -> Result<Exit, Failure> {
     let choice = choice(args)?;
     let find = || tree::find(&args.paths, &choice);
-    let found = find();
+    let mut found = find();
     let mut reporter = Reporter::new(out, args);
-    let is_error = |notice: &Notice| matches!(notice, Notice::Missing | Notice::Refused);
-    let finds_nothing =
-        found.sources.is_empty() && found.notices.iter().any(|(notice, ..)| is_error(notice));
-    if args.dry_run {
-        return dry_run(args, found, path, reporter);
-    }
+    let is_error =
+        |(notice, ..): &(Notice, _, _)| matches!(notice, Notice::Missing | Notice::Refused);
+    let finds_nothing = found.sources.is_empty() && found.notices.iter().any(is_error);
     // A store that is there may have what an earlier import left.
-    if finds_nothing && !args.follow && !path.exists() {
-        reporter.found(&found)?;
-        return reporter.finish(path);
-    }
-    let log = store::open_to_write(path, args.create)?;
-    let importer = Importer { log: &log, reads: None, args };
+    let is_dry = args.dry_run || finds_nothing && !args.follow && !path.exists();
+    let reads = (is_dry && path.exists()).then(|| store::open_to_read(path)).transpose()?;
+    let log = if is_dry {
+        Options::new().create_storage(Arc::new(MemoryStorage::new()))?
+    } else {
+        store::open_to_write(path, args.create)?
+    };
+    let importer = Importer::new(&log, reads.as_ref(), args);
     for (file, why) in importer.settle_all()? {
         reporter.notice(Notice::Refused, &file, &why.to_string())?;
     }
-    scan(&importer, found, find, &mut reporter)?;
-    log.close()?;
-    reporter.finish(path)
-}
-
-/// Imports the files, and goes on with them if they are followed.
-fn scan(
-    importer: &Importer<'_>,
-    mut found: Found,
-    find: impl Fn() -> Found,
-    reporter: &mut Reporter<'_>,
-) -> Result<(), Failure> {
     let mut scan = ScanLoop::default();
     loop {
-        if scan.run(importer, found, reporter)? {
-            importer.log.sync()?;
+        if scan.run(&importer, found, &mut reporter)? {
+            log.sync()?;
         }
-        if !importer.args.follow {
-            return Ok(());
+        if !args.follow {
+            break;
         }
         reporter.flush()?;
         thread::sleep(INTERVAL);
         found = find();
     }
-}
-
-/// Reports what an import would do. It reads the store, if there is one, and writes nothing.
-fn dry_run(
-    args: &ImportArgs,
-    found: Found,
-    path: &Path,
-    mut reporter: Reporter<'_>,
-) -> Result<Exit, Failure> {
-    let reads = if path.exists() { Some(store::open_to_read(path)?) } else { None };
-    let empty = Options::new().create_storage(Arc::new(MemoryStorage::new()))?;
-    let importer = Importer { log: &empty, reads: reads.as_ref(), args };
-    ScanLoop::default().run(&importer, found, &mut reporter)?;
+    log.close()?;
     reporter.finish(path)
 }
 
@@ -131,7 +108,7 @@ fn choice(args: &ImportArgs) -> Result<Choice, Failure> {
         return Err(Failure::Usage("standard input has no name: --run names its run".to_owned()));
     }
     if is_stdin && args.follow {
-        return Err(Failure::Usage("--follow goes on with files, not standard input".to_owned()));
+        return Err(Failure::Usage("--follow is for files, not for standard input".to_owned()));
     }
     let is_one_file = matches!(args.paths.as_slice(), [path] if !path.is_dir());
     if args.run.is_some() && !is_one_file {

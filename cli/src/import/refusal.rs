@@ -6,7 +6,6 @@ use std::io;
 use runlog_stores::json_lines::{LinesError, MAX_HOLES, MAX_LINE};
 
 use crate::failure::with_sources;
-use crate::formats::probe::MAX_DOCUMENT;
 use crate::output::{grouped, size};
 
 /// Whose problem it is.
@@ -18,129 +17,69 @@ pub(crate) enum FileError {
     File(Refusal),
 }
 
-/// Why a file is refused.
+/// Why a file is refused, for people.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    Lines(LinesError),
-    /// It is compressed and cannot be unpacked.
-    Packed {
-        what: &'static str,
-        why: String,
-    },
-    /// It begins like UTF-16, and is not.
-    NotUtf16,
-    /// It is longer than what is held in memory.
-    TooLong {
-        what: &'static str,
-        advice: &'static str,
-    },
-    /// The run that it would be, or go on, is not as it has to be.
-    Run {
-        agent: String,
-        run: String,
-        problem: Problem,
-    },
-    Store(runlog::Error),
+pub(crate) struct Refusal {
+    text: String,
+    /// A file that is being written may be without it soon.
+    pub(crate) may_pass: bool,
 }
 
-/// What is the matter with the run of a file.
-#[derive(Debug)]
-pub(crate) enum Problem {
-    /// It has other records, from this line or step on, where that is known.
-    Differs(Option<(&'static str, u64)>),
-    /// It did not come from this file.
-    Foreign,
-    /// It would have to be imported anew, and is held.
-    Held,
-    /// What was to take its place waits for it, as this run.
-    Stays(String),
-    /// Somebody deleted it. What was to take its place went.
-    Deleted,
-}
-
-impl Problem {
-    /// Of the run with these ids.
-    pub(crate) fn of(self, (agent, run): (&str, &str)) -> FileError {
-        let (agent, run) = (agent.to_owned(), run.to_owned());
-        Refusal::Run { agent, run, problem: self }.into()
+impl FileError {
+    /// A file that cannot be imported.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::File(Refusal { text: text.into(), may_pass: false })
     }
-}
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Differs(from) => {
-                f.write_str("is there already and differs")?;
-                if let Some((what, number)) = from {
-                    write!(f, " from {what} {number} on")?;
-                }
-                f.write_str("; --replace imports the file anew in its place")
-            }
-            Self::Foreign => f.write_str("is there already, from elsewhere"),
-            Self::Held => f.write_str(
-                "is held; release it, so that the file can be imported anew in its place",
-            ),
-            Self::Stays(stand_in) => write!(
-                f,
-                "is held, or changed since it was to be imported anew; what was to take its place \
-                 waits for it as the run {stand_in}, which is held"
-            ),
-            Self::Deleted => f.write_str(
-                "was deleted before an import that was cut short could import it anew; what was \
-                 to take its place is erased",
-            ),
-        }
+    /// A file that cannot be imported now.
+    pub(crate) fn not_yet(text: impl Into<String>) -> Self {
+        Self::File(Refusal { text: text.into(), may_pass: true })
+    }
+
+    /// A file whose run is not as it has to be.
+    pub(crate) fn of_run((agent, run): (&str, &str), why: &str) -> Self {
+        Self::refused(format!("run {run:?} of agent {agent:?} {why}"))
+    }
+
+    /// A file whose run did not come from it.
+    pub(crate) fn foreign(ids: (&str, &str)) -> Self {
+        Self::of_run(ids, "is there already, from elsewhere")
+    }
+
+    /// A file that differs from its run, perhaps from this line or step on.
+    pub(crate) fn differs(ids: (&str, &str), from: Option<(&str, u64)>) -> Self {
+        let from = from.map(|(what, number)| format!(" from {what} {number} on"));
+        let why = "; --replace imports the file anew in its place";
+        let from = from.unwrap_or_default();
+        Self::of_run(ids, &format!("is there already and differs{from}{why}"))
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lines(LinesError::TooLong { line }) => write!(
-                f,
-                "line {line} has more than {} bytes, which no record has; nothing of the file was \
-                 imported",
-                grouped(MAX_LINE)
-            ),
-            Self::Lines(LinesError::Sparse) => write!(
-                f,
-                "more than {} of it are holes, which no program wrote; nothing of it was imported",
-                size(MAX_HOLES)
-            ),
-            Self::Lines(error) => error.fmt(f),
-            Self::Packed { what, why } => {
-                write!(f, "{what} data that cannot be unpacked: {why}; nothing of it was imported")
-            }
-            Self::NotUtf16 => f.write_str(
-                "it begins with the mark of UTF-16, and is not valid UTF-16; nothing of it was \
-                 imported",
-            ),
-            Self::TooLong { what, advice } => {
-                write!(f, "{what} of more than {}; {advice}", size(MAX_DOCUMENT))
-            }
-            Self::Run { agent, run, problem } => {
-                write!(f, "run {run:?} of agent {agent:?} {problem}")
-            }
-            Self::Store(error) => f.write_str(&with_sources(error)),
-        }
+        f.write_str(&self.text)
     }
 }
 
 impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
-        LinesError::from(error).into()
+        Self::refused(error.to_string())
     }
 }
 
 impl From<LinesError> for FileError {
     fn from(error: LinesError) -> Self {
-        Self::File(Refusal::Lines(error))
-    }
-}
-
-impl From<Refusal> for FileError {
-    fn from(refusal: Refusal) -> Self {
-        Self::File(refusal)
+        let why = match error {
+            LinesError::TooLong { line } => {
+                let most = grouped(MAX_LINE);
+                format!("line {line} has more than {most} bytes, which no record has")
+            }
+            LinesError::Sparse => {
+                format!("more than {} of it are holes, which no program wrote", size(MAX_HOLES))
+            }
+            error => return Self::refused(error.to_string()),
+        };
+        Self::refused(why + "; nothing of it was imported")
     }
 }
 
@@ -153,7 +92,7 @@ impl From<runlog::Error> for FileError {
             | Error::RunExists { .. }
             | Error::RunEnded { .. }
             | Error::Evicted { .. }
-            | Error::Corrupt(_) => Self::File(Refusal::Store(error)),
+            | Error::Corrupt(_) => Self::refused(with_sources(&error)),
             other => Self::Store(other),
         }
     }

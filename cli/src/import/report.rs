@@ -1,76 +1,28 @@
-//! What the user is told of an import: a line per run, the damaged lines, the sums; and progress
-//! on standard error where that is a terminal.
+//! The report of an import: a line for each file, the damaged lines, the sums.
 
-use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::escape::shown;
 use crate::failure::{Exit, Failure};
-use crate::formats::Format;
-use crate::message::{complain, note};
+use crate::message::complain;
 use crate::output::{Output, count, grouped, size};
 
 use super::args::ImportArgs;
 use super::done::{How, Imported, Notice};
-use super::sidecars::Counts;
-use super::tree::{Found, Source};
+use super::progress::Progress;
+use super::sidecars::{Counts, Kind};
+use super::tree::Source;
 
 /// How many damaged lines of one file are listed to people.
 const LISTED: usize = 10;
 
-/// How often progress is shown, on a terminal and elsewhere.
-const PROGRESS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Event<'a> {
-    Run {
-        run: &'a str,
-        agent: &'a str,
-        file: &'a str,
-        format: Format,
-        result: &'static str,
-        status: &'static str,
-        records: u64,
-        bytes: u64,
-        damaged_lines: u64,
-        unread_members: u64,
-    },
-    UnreadMember {
-        file: &'a str,
-        member: &'a str,
-        why: &'a str,
-    },
-    Sidecars {
-        files: u64,
-        kinds: &'a Counts,
-    },
-    DamagedLine {
-        file: &'a str,
-        line: u64,
-        damage: &'static str,
-    },
-    Summary(&'a Sums),
-}
-
-/// A file that is no run.
-#[derive(Serialize)]
-struct NoRun<'a> {
-    event: &'static str,
-    file: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-}
-
 /// The sums over all files.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Sums {
+    event: &'static str,
     imported: u64,
     continued: u64,
     replaced: u64,
@@ -87,7 +39,7 @@ pub(crate) struct Sums {
     dry_run: bool,
 }
 
-/// Tells of files as they are done.
+/// Reports files as they are done.
 #[derive(Debug)]
 pub(crate) struct Reporter<'a> {
     out: &'a mut Output,
@@ -96,42 +48,17 @@ pub(crate) struct Reporter<'a> {
     sidecars: Counts,
     /// Whether files that are not recognised are no failure.
     skips_unknown: bool,
-    progress: Option<Progress>,
-}
-
-#[derive(Debug)]
-struct Progress {
-    files: usize,
-    done: usize,
-    /// Whether a line can be written over.
-    is_terminal: bool,
-    shown: Option<Instant>,
-    is_on_screen: bool,
+    progress: Progress,
 }
 
 impl<'a> Reporter<'a> {
     pub(crate) fn new(out: &'a mut Output, args: &ImportArgs) -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        let progress = (is_terminal || args.progress).then_some(Progress {
-            files: 0,
-            done: 0,
-            is_terminal,
-            shown: None,
-            is_on_screen: false,
-        });
-        let sums = Sums { dry_run: args.dry_run, ..Sums::default() };
-        let skips_unknown = args.skip_unknown;
+        let sums = Sums { event: "summary", dry_run: args.dry_run, ..Sums::default() };
+        let (skips_unknown, progress) = (args.skip_unknown, Progress::new());
         Self { out, sums, sidecars: Counts::new(), skips_unknown, progress }
     }
 
-    /// What was found that is no file to import.
-    pub(crate) fn found(&mut self, found: &Found) -> Result<(), Failure> {
-        self.sidecars(&found.sidecars);
-        let mut notices = found.notices.iter();
-        notices.try_for_each(|(notice, path, why)| self.notice(*notice, path, why))
-    }
-
-    /// Files that are no runs.
+    /// Counts files that are no runs.
     pub(crate) fn sidecars(&mut self, counts: &Counts) {
         for (kind, n) in counts {
             *self.sidecars.entry(*kind).or_default() += n;
@@ -140,7 +67,6 @@ impl<'a> Reporter<'a> {
 
     /// Reports a file that is no run, and why.
     pub(crate) fn notice(&mut self, notice: Notice, path: &Path, why: &str) -> Result<(), Failure> {
-        self.clear();
         let sums = &mut self.sums;
         let (event, text, sum) = match notice {
             Notice::Skipped => ("skipped", "skipped ", &mut sums.skipped),
@@ -154,142 +80,112 @@ impl<'a> Reporter<'a> {
             }
         };
         *sum += 1;
-        let is_error = matches!(notice, Notice::Missing | Notice::Refused);
-        if self.out.is_json() {
-            let error = Some(why).filter(|_| notice == Notice::Refused);
-            let (why, file) = (Some(why).filter(|_| !is_error), &*path.to_string_lossy());
-            self.out.object(&NoRun { event, file, why, error })?;
-        } else if !is_error {
-            self.out.line(format!("{text}{}: {why}", shown(path)))?;
+        self.progress.clear();
+        let mut object = json!({"event": event, "file": path.to_string_lossy()});
+        if notice != Notice::Missing {
+            let name = if notice == Notice::Refused { "error" } else { "why" };
+            object[name] = why.into();
         }
+        let is_error = matches!(notice, Notice::Missing | Notice::Refused);
+        let text = format!("{text}{}: {why}", shown(path));
         if is_error {
-            complain(&format!("{}: {why}", shown(path)));
+            complain(&text);
+        }
+        if self.out.is_json() {
+            self.out.object(&object)?;
+        } else if !is_error {
+            self.out.line(text)?;
         }
         Ok(())
     }
 
     /// Reports the number of files passed over, and their kinds, in one line.
     pub(crate) fn report_sidecars(&mut self) -> Result<(), Failure> {
-        self.clear();
         let kinds = std::mem::take(&mut self.sidecars);
         let files = kinds.values().sum();
         self.sums.sidecars += files;
         if files == 0 {
             return Ok(());
         }
-        if self.out.is_json() {
-            return Ok(self.out.object(&Event::Sidecars { files, kinds: &kinds })?);
-        }
-        let listed: Vec<String> = kinds.iter().map(|(kind, n)| kind.of(*n)).collect();
+        self.progress.clear();
+        let name = |(kind, n): (&Kind, &u64)| format!("{} {n}", word(kind).replace('_', " "));
+        let listed: Vec<String> = kinds.iter().map(name).collect();
         let (what, listed) = (count(files, "file"), listed.join(", "));
         let takes = kinds.keys().any(|kind| kind.is_taken_by_all_files());
         let advice = if takes { "; --all-files imports them" } else { "" };
-        let no_runs = if files == 1 { "is no run" } else { "are no runs" };
-        Ok(self.out.line(format!("passed over {what} that {no_runs}: {listed}{advice}"))?)
+        let object = json!({"event": "sidecars", "files": files, "kinds": kinds});
+        Ok(self.out.tell(&object, format!("passed over {what}: {listed}{advice}"))?)
     }
 
-    /// So many files more are to come.
-    pub(crate) fn expects(&mut self, files: usize) {
-        if let Some(progress) = &mut self.progress {
-            progress.files += files;
-        }
-    }
-
-    /// A file is in the store, now or since an earlier import.
+    /// Reports a file that is in the store, now or since an earlier import.
     pub(crate) fn imported(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        self.clear();
-        *match done.how {
-            How::Imported => &mut self.sums.imported,
-            How::Continued => &mut self.sums.continued,
-            How::Replaced => &mut self.sums.replaced,
-            How::AlreadyThere => &mut self.sums.already_there,
-        } += 1;
+        self.progress.clear();
+        let sums = &mut self.sums;
+        let (sum, would) = match done.how {
+            How::Imported => (&mut sums.imported, "would import"),
+            How::Continued => (&mut sums.continued, "would continue"),
+            How::Replaced => (&mut sums.replaced, "would replace"),
+            How::AlreadyThere => (&mut sums.already_there, "already there"),
+        };
+        *sum += 1;
         if done.how != How::AlreadyThere {
-            self.sums.records += done.records;
-            self.sums.bytes += done.bytes;
+            sums.records += done.seen.records;
+            sums.bytes += done.seen.bytes;
         }
-        self.sums.damaged_lines += done.damaged_count;
-        self.sums.unread_members += done.unread.len() as u64;
-        if self.out.is_json() {
-            self.imported_json(source, done)?;
-        } else {
-            self.imported_text(source, done)?;
-        }
-        Ok(())
+        sums.damaged_lines += done.seen.damaged_count;
+        sums.unread_members += done.unread.len() as u64;
+        let result = word(&done.how);
+        let verb = if sums.dry_run { would.to_owned() } else { result.replace('_', " ") };
+        let (Source { agent, run, .. }, path) = (source, source.location.path());
+        let (records, bytes) = (count(done.seen.records, "record"), size(done.seen.bytes));
+        let object = json!({
+            "event": "run",
+            "run": run,
+            "agent": agent,
+            "file": path.to_string_lossy(),
+            "format": done.format,
+            "result": result,
+            "status": done.status,
+            "records": done.seen.records,
+            "bytes": done.seen.bytes,
+            "damaged_lines": done.seen.damaged_count,
+            "unread_members": done.unread.len(),
+        });
+        let (format, status) = (done.format, done.status);
+        let text = format!("{verb} {agent}/{run} ({format}): {records}, {bytes}, {status}");
+        self.out.tell(&object, text)?;
+        self.damage(source, &path, done)
     }
 
-    fn imported_json(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        let path = source.location.path();
-        let file = path.to_string_lossy();
-        for (line, damage) in &done.damaged {
+    /// Reports what of a file is damaged.
+    fn damage(&mut self, source: &Source, path: &Path, done: &Imported) -> Result<(), Failure> {
+        let (name, file) = (path.to_string_lossy(), shown(path));
+        let listed = if self.out.is_json() { usize::MAX } else { LISTED };
+        for (line, damage) in done.seen.damaged.iter().take(listed) {
             let damage = damage.as_str();
-            self.out.object(&Event::DamagedLine { file: &file, line: *line, damage })?;
+            let object =
+                json!({"event": "damaged_line", "file": name, "line": line, "damage": damage});
+            self.out.tell(&object, format!("  {file}:{line}: {damage}, kept as a raw record"))?;
         }
-        for (member, why) in &done.unread {
-            self.out.object(&Event::UnreadMember { file: &file, member, why })?;
-        }
-        self.out.object(&Event::Run {
-            run: &source.run,
-            agent: &source.agent,
-            file: &file,
-            format: done.format,
-            result: done.how.as_str(),
-            status: done.status.as_str(),
-            records: done.records,
-            bytes: done.bytes,
-            damaged_lines: done.damaged_count,
-            unread_members: done.unread.len() as u64,
-        })?;
-        Ok(())
-    }
-
-    fn imported_text(&mut self, source: &Source, done: &Imported) -> Result<(), Failure> {
-        let file = shown(&source.location.path());
-        self.out.line(format!(
-            "{} {}/{} ({}): {}, {}, {}",
-            done.how.text(self.sums.dry_run),
-            source.agent,
-            source.run,
-            done.format,
-            count(done.records, "record"),
-            size(done.bytes),
-            done.status,
-        ))?;
-        for (line, damage) in done.damaged.iter().take(LISTED) {
-            self.out.line(format!("  {file}:{line}: {}, kept as a raw record", damage.as_str()))?;
-        }
-        let unlisted = done.damaged_count.saturating_sub(LISTED as u64);
-        if unlisted > 0 {
-            self.out.line(format!("  {file}: {} more", count(unlisted, "damaged line")))?;
-        }
-        for (member, why) in done.unread.iter().take(LISTED) {
+        for (member, why) in done.unread.iter().take(listed) {
             let place = match &source.parts {
+                _ if member.is_empty() => file.clone(),
                 Some(parts) => shown(&parts.path(member)),
                 None => format!("{file}: {member}"),
             };
-            self.out.line(if member.is_empty() {
-                format!("  {file}: {why}")
-            } else {
-                format!("  {place}: {why}; its bytes are kept, and it is not read")
-            })?;
-        }
-        let unlisted = done.unread.len().saturating_sub(LISTED) as u64;
-        if unlisted > 0 {
-            self.out.line(format!("  {file}: {} more not read", count(unlisted, "member")))?;
+            let object =
+                json!({"event": "unread_member", "file": name, "member": member, "why": why});
+            self.out.tell(&object, format!("  {place}: {why}; its bytes are kept"))?;
         }
         Ok(())
     }
 
     /// The sums, and how the command ends.
     pub(crate) fn finish(mut self, store: &Path) -> Result<Exit, Failure> {
-        self.clear();
         self.report_sidecars()?;
-        if self.out.is_json() {
-            self.out.object(&Event::Summary(&self.sums))?;
-        } else {
-            let text = self.summary(store);
-            self.out.line(text)?;
-        }
+        self.progress.clear();
+        let text = self.summary(store);
+        self.out.tell(&self.sums, text)?;
         self.out.flush()?;
         let sums = &self.sums;
         let unknown = if self.skips_unknown { 0 } else { sums.unknown };
@@ -299,103 +195,50 @@ impl<'a> Reporter<'a> {
 
     fn summary(&self, store: &Path) -> String {
         let sums = &self.sums;
-        let mut text = format!(
-            "{} {} into {}: {}, {}",
-            count(sums.imported + sums.continued + sums.replaced, "run"),
-            if sums.dry_run { "would be imported" } else { "imported" },
-            shown(store),
-            count(sums.records, "record"),
-            size(sums.bytes)
-        );
+        let runs = count(sums.imported + sums.continued + sums.replaced, "run");
+        let imported = if sums.dry_run { "would be imported" } else { "imported" };
+        let (records, bytes) = (count(sums.records, "record"), size(sums.bytes));
+        let mut text = format!("{runs} {imported} into {}: {records}, {bytes}", shown(store));
         for (n, what) in [
-            (sums.already_there, "already there"),
-            (sums.replaced, "of them anew"),
-            (sums.skipped, "skipped"),
-            (sums.unknown, "not recognised"),
-            (sums.missing, "not found"),
-            (sums.errors, "refused"),
+            (sums.already_there, grouped(sums.already_there) + " already there"),
+            (sums.replaced, grouped(sums.replaced) + " of them anew"),
+            (sums.skipped, grouped(sums.skipped) + " skipped"),
+            (sums.unknown, grouped(sums.unknown) + " not recognised"),
+            (sums.missing, grouped(sums.missing) + " not found"),
+            (sums.errors, grouped(sums.errors) + " refused"),
+            (
+                sums.damaged_lines,
+                count(sums.damaged_lines, "damaged line") + " kept as raw records",
+            ),
+            (sums.unread_members, count(sums.unread_members, "member") + " not read"),
+            (sums.dry_run.into(), "nothing was written".to_owned()),
         ] {
             if n > 0 {
-                // Writing to a string cannot fail.
-                let _ = write!(text, "; {} {what}", grouped(n));
+                text = text + "; " + &what;
             }
-        }
-        if sums.damaged_lines > 0 {
-            let lines = count(sums.damaged_lines, "damaged line");
-            let _ = write!(text, "; {lines} kept as raw records");
-        }
-        if sums.unread_members > 0 {
-            let _ = write!(text, "; {} not read", count(sums.unread_members, "member"));
-        }
-        if sums.dry_run {
-            text.push_str("; nothing was written");
         }
         text
     }
 
-    /// Shows how far the import is: so many bytes have been read.
-    pub(crate) fn progress(&mut self, bytes: u64) {
-        let Some(progress) = &mut self.progress else {
-            return;
-        };
-        let every = if progress.is_terminal { PROGRESS[0] } else { PROGRESS[1] };
-        if progress.shown.is_some_and(|shown| shown.elapsed() < every) {
-            return;
-        }
-        progress.shown = Some(Instant::now());
-        let (done, files) = (grouped(progress.done as u64), count(progress.files as u64, "file"));
-        let text = format!("{done} of {files}, {}", size(bytes));
-        if progress.is_terminal {
-            progress.is_on_screen = true;
-            // It is only a service: a failure to show it is none.
-            let _ = io::stderr().lock().write_all(format!("\r\x1b[K{text}").as_bytes());
-        } else {
-            note(&text);
-        }
+    /// Shows how far the import is. The lines of files that are done come first.
+    pub(crate) fn progress(&mut self, done: usize, files: usize, bytes: u64) {
+        let out = &mut *self.out;
+        self.progress.show(|| {
+            // A closed pipe is reported by the next line.
+            let _ = out.flush();
+            let (done, files) = (grouped(done as u64), count(files as u64, "file"));
+            format!("{done} of {files}, {}", size(bytes))
+        });
     }
 
-    /// Takes the progress line away, so that something else can be printed.
-    pub(crate) fn clear(&mut self) {
-        if let Some(progress @ Progress { is_on_screen: true, .. }) = &mut self.progress {
-            (progress.is_on_screen, progress.shown) = (false, None);
-            let _ = io::stderr().lock().write_all(b"\r\x1b[K");
-        }
-    }
-
-    /// Counts a file. Where both streams go to a terminal, its lines come before the progress.
-    pub(crate) fn file_done(&mut self) -> io::Result<()> {
-        let Some(progress) = &mut self.progress else {
-            return Ok(());
-        };
-        progress.done += 1;
-        self.out.flush()
-    }
-
-    /// Hands what was told to the reader.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.clear();
+    /// Prints all that was reported.
+    pub(crate) fn flush(&mut self) -> std::io::Result<()> {
+        self.progress.clear();
         self.out.flush()
     }
 }
 
-impl How {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Imported => "imported",
-            Self::Continued => "continued",
-            Self::Replaced => "replaced",
-            Self::AlreadyThere => "already_there",
-        }
-    }
-
-    /// For people.
-    fn text(self, is_dry_run: bool) -> &'static str {
-        match self {
-            Self::AlreadyThere => "already there",
-            Self::Imported if is_dry_run => "would import",
-            Self::Continued if is_dry_run => "would continue",
-            Self::Replaced if is_dry_run => "would replace",
-            _ => self.as_str(),
-        }
-    }
+/// The name that JSON has for a value.
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).as_ref().ok().and_then(Value::as_str).unwrap_or_default().to_owned()
 }

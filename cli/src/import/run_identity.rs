@@ -6,15 +6,14 @@
 //!
 //! 1. A run that was imported from this very path is the file's, or from one that leads to the same
 //!    file by now and is not that of another file of this import.
-//! 2. So is a run whose file had this name in a folder where no file of this import lies, if its
-//!    records are what the file begins with: then the file was moved. If its path is still there,
-//!    the file is a copy, and no longer once it has more. A run without records shows nothing, and
-//!    only an empty file is what it was.
+//! 2. So is a run whose file had this name in a folder where no file of this import lies, if the
+//!    file begins with its records: then the file was moved. If the old path is still there, the
+//!    file is a copy until it has more. A run without records is that of an empty file only.
 //! 3. Otherwise the file gets a new run, with the first of the ids that no run has. A run that was
-//!    not imported, or that cannot be read, counts as one that no run has: to import the file tells
-//!    what is wrong.
+//!    not imported, or that cannot be read, counts as one that no run has: the import of the file
+//!    reports what is wrong.
 //!
-//! So a run is never gone on with, or replaced, for a file that only has the name of its own, which
+//! So a run is never continued or replaced by a file that only has the name of its own file, which
 //! may be gone: the run may be the only copy.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -22,7 +21,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use runlog::{Error, RunRef};
+use runlog::Error;
 
 use crate::formats::origin::Origin;
 
@@ -35,27 +34,8 @@ use super::tree::Source;
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     taken: HashSet<(String, String)>,
-    /// Of each agent with a new file in this round, the numbers that its runs have, by what is in
-    /// front of them.
-    numbers: HashMap<String, HashMap<String, BTreeSet<u64>>>,
-}
-
-/// The run of a file: its id, whether the store has no such run, and the path it came from if that
-/// is another.
-#[derive(Debug, Default)]
-struct Chosen {
-    run: String,
-    is_new: bool,
-    old_path: Option<PathBuf>,
-}
-
-/// What the ids of a file have shown so far.
-#[derive(Debug, Default)]
-struct Seen {
-    /// The first one that is free, and whether the store has no such run.
-    new: Option<(String, bool)>,
-    /// Runs of files of this name.
-    of_name: Vec<(String, Origin)>,
+    /// The ids of the runs of each agent with a new file in this round.
+    ids: HashMap<String, BTreeSet<String>>,
 }
 
 /// What a store has under ids.
@@ -82,83 +62,70 @@ impl Names {
         present: &HashSet<PathBuf>,
     ) -> runlog::Result<()> {
         // Standard input has no path: its run is the one that the user names.
-        let chosen = if source.location.is_stdin() {
-            Chosen { run: source.run.clone(), ..Chosen::default() }
-        } else {
-            self.find(importer, source, present)?
-        };
-        (source.run, source.is_new, source.old_path) = (chosen.run, chosen.is_new, chosen.old_path);
+        if !source.location.is_stdin() {
+            self.find(importer, source, present)?;
+        }
         self.taken.insert((source.agent.clone(), source.run.clone()));
         Ok(())
     }
 
-    /// The run of a file.
+    fn is_taken(&self, source: &Source, run: &str) -> bool {
+        self.taken.contains(&(source.agent.clone(), run.to_owned()))
+    }
+
     fn find(
         &mut self,
         importer: &Importer<'_>,
-        source: &Source,
+        source: &mut Source,
         present: &HashSet<PathBuf>,
-    ) -> runlog::Result<Chosen> {
-        let own = |run: String| Chosen { run, ..Chosen::default() };
-        let mut seen = Seen::default();
-        for run in [&source.run].into_iter().chain(&source.longer) {
-            if self.is_own(importer, source, run, present, &mut seen)? {
-                return Ok(own(run.clone()));
+    ) -> runlog::Result<()> {
+        let last = source.longer.last().unwrap_or(&source.run).clone();
+        let numbered = |number: u64| format!("{last}~{number}");
+        let mut ids: Vec<String> =
+            [&source.run].into_iter().chain(&source.longer).cloned().collect();
+        let (first, mut known) = (ids.len(), BTreeSet::new());
+        let (mut new, mut of_name) = (None, Vec::new());
+        for at in 0.. {
+            if at == first {
+                known = self.numbers(importer, &source.agent, &last)?;
+                ids.extend(known.iter().copied().map(numbered));
             }
-        }
-        // Those in front of one that has a number may be deleted by now.
-        let last = source.longer.last().unwrap_or(&source.run);
-        let known = self.numbers(importer, &source.agent, last)?;
-        let others = (2_u64..).filter(|number| !known.contains(number));
-        for number in known.iter().copied().chain(others) {
-            if seen.new.is_some() && !known.contains(&number) {
-                break;
+            let Some(run) = ids.get(at).cloned() else { break };
+            if self.is_taken(source, &run) {
+                continue;
             }
-            let run = format!("{last}~{number}");
-            if self.is_own(importer, source, &run, present, &mut seen)? {
-                return Ok(own(run));
-            }
-        }
-        for (run, origin) in seen.of_name {
-            let known = Source { run, ..source.clone() };
-            match importer.is_run_of(&known, &origin) {
-                Ok(true) => {
-                    let old_path = origin.path.map(PathBuf::from);
-                    return Ok(Chosen { old_path, ..own(known.run) });
+            match find_run(importer, (&source.agent, &run), source, present)? {
+                Run::Own => {
+                    source.run = run;
+                    return Ok(());
                 }
-                // A file that cannot be read is told of when it is imported.
+                Run::Nothing if new.is_none() => new = Some((run, true)),
+                Run::Unclear if new.is_none() => new = Some((run, false)),
+                Run::OfName(origin) => of_name.push((run, origin)),
+                Run::Nothing | Run::Unclear | Run::OfAnother => {}
+            }
+        }
+        let free = || {
+            let numbers = (2_u64..).filter(|number| !known.contains(number));
+            numbers.map(numbered).find(|run| !self.is_taken(source, run)).map(|run| (run, true))
+        };
+        let new = new.or_else(free);
+        for (run, origin) in of_name {
+            let moved = Source { run, ..source.clone() };
+            match importer.is_run_of(&moved, &origin) {
+                Ok(true) => {
+                    *source = Source { old_path: origin.path.map(PathBuf::from), ..moved };
+                    return Ok(());
+                }
+                // A file that cannot be read is reported when it is imported.
                 Ok(false) | Err(FileError::File(_)) => {}
                 Err(FileError::Store(error)) => return Err(error),
             }
         }
-        let (run, is_new) = seen.new.unwrap_or_else(|| (source.run.clone(), false));
-        Ok(Chosen { is_new, ..own(run) })
-    }
-
-    /// Whether a run is that of a file; if not, what it shows is noted.
-    fn is_own(
-        &self,
-        importer: &Importer<'_>,
-        source: &Source,
-        run: &str,
-        present: &HashSet<PathBuf>,
-        seen: &mut Seen,
-    ) -> runlog::Result<bool> {
-        let ids = (source.agent.clone(), run.to_owned());
-        if self.taken.contains(&ids) {
-            return Ok(false);
+        if let Some((run, is_new)) = new {
+            (source.run, source.is_new) = (run, is_new);
         }
-        let found = find_run(importer, &ids, source, present)?;
-        let is_nothing = matches!(found, Run::Nothing);
-        match found {
-            Run::Own => return Ok(true),
-            Run::Nothing | Run::Unclear if seen.new.is_none() => {
-                seen.new = Some((ids.1, is_nothing));
-            }
-            Run::OfName(origin) => seen.of_name.push((ids.1, origin)),
-            Run::Nothing | Run::Unclear | Run::OfAnother => {}
-        }
-        Ok(false)
+        Ok(())
     }
 
     /// The numbers of the runs of an agent whose ids are otherwise this one. All of its runs are
@@ -169,23 +136,18 @@ impl Names {
         agent: &str,
         last: &str,
     ) -> runlog::Result<BTreeSet<u64>> {
-        if !self.numbers.contains_key(agent) {
-            let mut numbers: HashMap<String, BTreeSet<u64>> = HashMap::new();
-            for run in importer.runs_of(agent)? {
-                let parts = run.as_str().rsplit_once('~');
-                if let Some((last, Ok(number))) = parts.map(|(last, text)| (last, text.parse())) {
-                    numbers.entry(last.to_owned()).or_default().insert(number);
-                }
-            }
-            self.numbers.insert(agent.to_owned(), numbers);
+        if !self.ids.contains_key(agent) {
+            self.ids.insert(agent.to_owned(), importer.runs_of(agent)?);
         }
-        let known = self.numbers.get(agent).and_then(|numbers| numbers.get(last));
-        Ok(known.cloned().unwrap_or_default())
+        let begin = format!("{last}~");
+        let ids = self.ids.get(agent).into_iter().flat_map(|ids| ids.range(begin.clone()..));
+        let numbered = ids.map_while(|id| id.strip_prefix(&begin));
+        Ok(numbered.filter_map(|number| number.parse().ok()).collect())
     }
 
     /// All files of a round have their runs: the next one lists the runs of the store anew.
     pub(crate) fn end_round(&mut self) {
-        self.numbers.clear();
+        self.ids.clear();
     }
 
     /// The file is gone.
@@ -196,12 +158,12 @@ impl Names {
 
 fn find_run(
     importer: &Importer<'_>,
-    (agent, run): &(String, String),
+    ids: (&str, &str),
     source: &Source,
     present: &HashSet<PathBuf>,
 ) -> runlog::Result<Run> {
     let path = &*source.location.absolute_path();
-    let metadata = match importer.metadata(RunRef::from((agent.as_str(), run.as_str()))) {
+    let metadata = match importer.metadata(ids.into()) {
         Ok(metadata) => metadata,
         Err(error) if error.is_not_found() => return Ok(Run::Nothing),
         Err(Error::InvalidId { .. } | Error::Corrupt(_)) => return Ok(Run::Unclear),
@@ -259,7 +221,7 @@ mod tests {
         drop(log.start_run("a", "y", runlog::Metadata::json(origin)).expect("a run"));
         let mut found = find(&[logs], &Choice::default());
         let args = ImportArgs::default();
-        let importer = Importer { log: &log, reads: None, args: &args };
+        let importer = Importer::new(&log, None, &args);
         let present = found.sources.iter().map(|source| source.location.absolute_path()).collect();
         let mut names = Names::default();
         for source in &mut found.sources {

@@ -3,9 +3,6 @@
 //! The path itself may be a link, since the user chose it. Nothing below it may: see
 //! [`runlog_stores::safe_open`]. So what is imported is what was listed, or refused, also where
 //! another program puts a link in its place meanwhile.
-//!
-//! The files of one folder are opened one after the other. [`Opened`] keeps the folder open between
-//! them, so that each file is opened by its name alone.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -17,7 +14,7 @@ use runlog_stores::safe_open::{self, Folder};
 use rustix::fs::FileType;
 
 /// Where a file or a folder is: a path of the user's, and the names that lead down from it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Location {
     named: Arc<Named>,
     below: Vec<OsString>,
@@ -32,18 +29,6 @@ struct Named {
     /// What was read from standard input.
     stdin: Option<File>,
 }
-
-impl PartialEq for Named {
-    fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
-    }
-}
-
-impl Eq for Named {}
-
-/// The folder whose files are being opened.
-#[derive(Debug, Default)]
-pub(crate) struct Opened(Option<(Location, Folder)>);
 
 /// An entry of a folder.
 #[derive(Debug)]
@@ -76,12 +61,6 @@ impl Location {
         self.below.iter().collect()
     }
 
-    /// Whether it is directly in a folder.
-    pub(crate) fn is_in(&self, folder: &Self) -> bool {
-        self.below.split_last().is_some_and(|(_, folders)| folders == folder.below)
-            && self.named == folder.named
-    }
-
     /// What has this name in this folder.
     pub(crate) fn join(&self, name: &OsStr) -> Self {
         let mut below = self.below.clone();
@@ -110,19 +89,13 @@ impl Location {
         last.or_else(named).unwrap_or_default()
     }
 
-    /// The folder that it is in, if it is not the path of the user's itself.
-    fn folder(&self) -> Option<(Self, &OsStr)> {
-        let (name, folders) = self.below.split_last()?;
-        Some((Self { named: Arc::clone(&self.named), below: folders.to_vec() }, name))
-    }
-
     /// The regular file that is here, and what it is at this moment.
-    pub(crate) fn file(&self, opened: &mut Opened) -> io::Result<(File, Metadata)> {
+    pub(crate) fn file(&self) -> io::Result<(File, Metadata)> {
         if let Some(read) = &self.named.stdin {
             return Ok((read.try_clone()?, read.metadata()?));
         }
-        let file = match self.folder() {
-            Some((folder, name)) => opened.folder(folder)?.file(name)?,
+        let file = match self.below.split_last() {
+            Some((name, folders)) => self.named.folder(folders)?.file(name)?,
             None => Some(safe_open::file(&self.named.path)?),
         };
         let file = file.ok_or_else(not_regular)?;
@@ -133,25 +106,16 @@ impl Location {
     /// The entries of the folder that is here, sorted by name so that every import runs in the
     /// same order.
     pub(crate) fn entries(&self) -> io::Result<Vec<Entry>> {
-        let entries = self.open()?.entries()?;
+        let entries = self.named.folder(&self.below)?.entries()?;
         Ok(entries.into_iter().map(|(name, kind)| Entry { name, kind }).collect())
-    }
-
-    /// Opens the folder that is here.
-    fn open(&self) -> io::Result<Folder> {
-        let root = Folder::open(&self.named.path)?;
-        self.below.iter().try_fold(root, |folder, name| folder.folder(name))
     }
 }
 
-impl Opened {
-    /// This folder, opened.
-    fn folder(&mut self, folder: Location) -> io::Result<&Folder> {
-        let opened = match self.0.take() {
-            Some((last, opened)) if last == folder => opened,
-            _ => folder.open()?,
-        };
-        Ok(&self.0.insert((folder, opened)).1)
+impl Named {
+    /// Opens a folder below the path.
+    fn folder(&self, names: &[OsString]) -> io::Result<Folder> {
+        let root = Folder::open(&self.path)?;
+        names.iter().try_fold(root, |folder, name| folder.folder(name))
     }
 }
 

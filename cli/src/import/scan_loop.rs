@@ -1,11 +1,10 @@
 //! Scans of the files: one for an import, and one after the other where files are followed. Each
 //! looks only at the files that changed since the last one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::Failure;
 use crate::in_order::in_order;
@@ -15,31 +14,33 @@ use super::file::Importer;
 use super::refusal::FileError;
 use super::report::Reporter;
 use super::run_identity::Names;
-use super::safe_open::Opened;
 use super::tree::{Found, Source};
 
-/// What is known of the files from the scans before. Files that are gone are forgotten: so what is
-/// kept is bounded by the files that are there.
+/// The files as the scans before found them. Files that are gone are forgotten, so that memory is
+/// bounded by the files that are there.
 #[derive(Debug, Default)]
 pub(crate) struct ScanLoop {
     names: Names,
     files: HashMap<PathBuf, Watched>,
-    /// What was passed over and told of, and the last round that found it.
-    passed: HashMap<PathBuf, u64>,
-    /// The number of this round, from 1.
-    round: u64,
+    /// What the last scan passed over and reported.
+    passed: HashSet<PathBuf>,
+    is_later: bool,
 }
 
 #[derive(Debug)]
 struct Watched {
     source: Source,
-    /// The last round that found it.
-    found: u64,
     /// What the file was when it was looked at last.
     stamp: Option<Stamp>,
+    state: State,
+}
+
+/// What a look at a file gave.
+#[derive(Debug, Default)]
+struct State {
     mark: Option<Mark>,
-    /// What was told of it last, if it is no run.
-    told: Option<String>,
+    /// Why it is no run, as that was reported last.
+    reported: Option<String>,
 }
 
 /// What changes when a file is written to.
@@ -51,7 +52,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((file.len(), file.mtime(), file.mtime_nsec(), file.ino()))
 }
 
-/// The most files that a thread takes at once: to hand over what became of one takes as long as to
+/// The most files that a thread takes at once: to hand over the result of one takes as long as to
 /// import a short one.
 const MANY: usize = 32;
 
@@ -66,54 +67,46 @@ impl ScanLoop {
         found: Found,
         reporter: &mut Reporter<'_>,
     ) -> Result<bool, Failure> {
-        self.round += 1;
-        let is_later = self.round > 1;
+        let is_later = std::mem::replace(&mut self.is_later, true);
         if !is_later {
             reporter.sidecars(&found.sidecars);
         }
         for (notice, path, why) in &found.notices {
-            if self.passed.insert(path.clone(), self.round).is_none() {
+            if !self.passed.contains(path) {
                 reporter.notice(*notice, path, why)?;
             }
         }
+        self.passed = found.notices.iter().map(|(_, path, _)| path.clone()).collect();
         let changed = self.changed(importer, found)?;
         let files: Vec<(&PathBuf, &Watched)> =
             changed.iter().filter_map(|(path, _)| self.files.get_key_value(path)).collect();
-        reporter.expects(files.len());
-        let bytes = AtomicU64::new(0);
-        let import = |files: &[(&PathBuf, &Watched)]| {
-            let opened = &mut Opened::default();
-            let progress = |more| {
-                bytes.fetch_add(more, Ordering::Relaxed);
-            };
-            let import = |(_, file): &(_, &Watched)| {
-                importer.import(&file.source, file.mark.as_ref(), opened, &progress)
-            };
-            files.iter().map(import).collect::<Vec<_>>()
-        };
+        let import =
+            |(_, file): &(_, &Watched)| importer.import(&file.source, file.state.mark.as_ref());
         let mut parts = files.chunks((files.len() / PARTS).clamp(1, MANY));
-        let mut looks = Vec::new();
+        let (mut states, mut wrote) = (Vec::new(), false);
         in_order(
             || Ok(parts.next()),
             || (),
             |(), part, give| {
-                give(import(part));
+                give(part.iter().map(import).collect::<Vec<_>>());
             },
             |part| {
                 for done in part.into_iter().flatten() {
-                    let Some((path, file)) = files.get(looks.len()) else { break };
-                    looks.push(file.report(reporter, path, done, is_later)?);
+                    let Some((path, file)) = files.get(states.len()) else { break };
+                    let has_more =
+                        matches!(&done, Ok(Done::Run(done)) if done.how != How::AlreadyThere);
+                    wrote |= has_more;
+                    // Later scans report only what is new.
+                    states.push(file.report(reporter, path, done, has_more || !is_later)?);
                 }
-                reporter.progress(bytes.load(Ordering::Relaxed));
+                reporter.progress(states.len(), files.len(), importer.bytes());
                 Ok(true)
             },
         )?;
-        let wrote = looks.iter().any(|look| look.wrote);
-        for ((path, stamp), look) in changed.into_iter().zip(looks) {
+        for ((path, stamp), state) in changed.into_iter().zip(states) {
             if let Some(watched) = self.files.get_mut(&path) {
-                (watched.stamp, watched.mark) = (stamp, look.mark);
+                (watched.stamp, watched.state) = (stamp, state);
                 watched.source.is_new = false;
-                watched.told = look.told;
             }
         }
         if importer.args.follow {
@@ -122,114 +115,84 @@ impl ScanLoop {
         Ok(wrote)
     }
 
-    /// The files that are new or changed, and what they are now.
+    /// The files that are new or changed, and what they are now. Forgets those that are gone.
     fn changed(
         &mut self,
         importer: &Importer<'_>,
         found: Found,
     ) -> Result<Vec<(PathBuf, Option<Stamp>)>, Failure> {
-        let (mut changed, mut new) = (Vec::new(), Vec::new());
+        let (mut changed, mut new, mut present) = (Vec::new(), Vec::new(), HashSet::new());
         for source in found.sources {
             let path = source.location.path();
             // Before the file is read, so that what is written meanwhile is seen next time.
             let stamp = if importer.args.follow { stamp(&path) } else { None };
-            match self.files.get_mut(&path) {
-                Some(watched) => {
-                    watched.found = self.round;
-                    if stamp.is_some() && watched.stamp == stamp {
-                        continue;
-                    }
-                    // What a copy has more than its original is not the original's.
-                    if watched.source.is_copy() {
-                        self.names.release(&watched.source);
-                        self.files.remove(&path);
-                        new.push(source);
-                    }
-                }
-                None => new.push(source),
+            let known = self.files.get(&path);
+            let is_same = |known: &Watched| stamp.is_some() && known.stamp == stamp;
+            // A copy has the run of its original only as long as it is the same.
+            let is_copy = known.is_some_and(|known| !is_same(known) && known.source.is_copy());
+            if !known.is_some_and(is_same) {
+                changed.push((path.clone(), stamp));
             }
-            changed.push((path, stamp));
+            if known.is_none() || is_copy {
+                new.push(source);
+            }
+            if !is_copy {
+                present.insert(path);
+            }
         }
-        self.forget(&found.notices);
+        // What is in a folder that could not be read may still be there.
+        let is_unread = |path: &PathBuf| {
+            let mut notices = found.notices.iter();
+            notices
+                .any(|(notice, unread, _)| *notice == Notice::Refused && path.starts_with(unread))
+        };
+        for (_, gone) in
+            self.files.extract_if(|path, _| !present.contains(path) && !is_unread(path))
+        {
+            self.names.release(&gone.source);
+        }
         self.add(importer, new)?;
         Ok(changed)
     }
 
-    /// Forgets what is gone. What is in a folder that could not be read may still be there.
-    fn forget(&mut self, notices: &[(Notice, PathBuf, String)]) {
-        let (names, round) = (&mut self.names, self.round);
-        let stays = |path: &PathBuf, found: u64| {
-            let mut unread = notices.iter().filter(|(notice, ..)| *notice == Notice::Refused);
-            found == round || unread.any(|(_, unread, _)| path.starts_with(unread))
-        };
-        self.files.retain(|path, watched| {
-            let stays = stays(path, watched.found);
-            if !stays {
-                names.release(&watched.source);
-            }
-            stays
-        });
-        self.passed.retain(|path, found| stays(path, *found));
-    }
-
     /// Chooses the runs of files that are new.
     fn add(&mut self, importer: &Importer<'_>, new: Vec<Source>) -> Result<(), Failure> {
-        if new.is_empty() {
-            return Ok(());
-        }
         let known = self.files.values().map(|watched| &watched.source);
         let present = known.chain(&new).map(|source| source.location.absolute_path()).collect();
         for mut source in new {
             self.names.choose(importer, &mut source, &present)?;
-            let path = source.location.path();
-            let found = self.round;
-            let watched = Watched { source, found, stamp: None, mark: None, told: None };
-            self.files.insert(path, watched);
+            let watched = Watched { source, stamp: None, state: State::default() };
+            self.files.insert(watched.source.location.path(), watched);
         }
         self.names.end_round();
         Ok(())
     }
 }
 
-/// What a look at a file gave.
-#[derive(Debug, Default)]
-struct Look {
-    mark: Option<Mark>,
-    told: Option<String>,
-    wrote: bool,
-}
-
 impl Watched {
-    /// Reports what became of the file. Later scans report only what is new.
+    /// Reports what became of the file, if that is new.
     fn report(
         &self,
         reporter: &mut Reporter<'_>,
         path: &Path,
         done: Result<Done, FileError>,
-        is_later: bool,
-    ) -> Result<Look, Failure> {
+        is_new: bool,
+    ) -> Result<State, Failure> {
         let (notice, why) = match done {
             Ok(Done::Run(mut done)) => {
-                let (mark, wrote) = (done.mark.take(), done.how != How::AlreadyThere);
-                if wrote || !is_later {
+                let mark = done.mark.take();
+                if is_new {
                     reporter.imported(&self.source, &done)?;
                 }
-                reporter.file_done()?;
-                return Ok(Look { mark, told: None, wrote });
+                return Ok(State { mark, reported: None });
             }
             Ok(Done::NoRun(notice, why)) => (notice, why),
             Err(FileError::File(refusal)) => (Notice::Refused, refusal.to_string()),
-            Err(FileError::Store(error)) => {
-                reporter.clear();
-                return Err(error.into());
-            }
+            Err(FileError::Store(error)) => return Err(error.into()),
         };
-        // A file that is gone on with stays where it is.
-        let mark = self.mark.clone().filter(|_| notice == Notice::Waits);
-        if mark.is_none() && self.told.as_ref() != Some(&why) {
+        if self.state.reported.as_ref() != Some(&why) {
             reporter.notice(notice, path, &why)?;
         }
-        reporter.file_done()?;
-        Ok(Look { mark, told: Some(why), wrote: false })
+        Ok(State { mark: None, reported: Some(why) })
     }
 }

@@ -22,7 +22,7 @@ use crate::formats::documents::openhands;
 use crate::formats::files::Files;
 use crate::formats::json;
 
-use super::safe_open::{Entry, Location, Opened};
+use super::safe_open::{Entry, Location};
 
 /// How much of a file is looked at to recognise it.
 const LOOK: u64 = 4096;
@@ -50,13 +50,13 @@ pub(crate) struct Session {
 }
 
 /// The files of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Parts {
     pub(crate) format: Format,
     /// The folder that the paths begin in.
     folder: Location,
-    /// The names that lead to each file, in the order of the run.
-    files: Vec<Vec<OsString>>,
+    /// In the order of the run.
+    files: Vec<Location>,
 }
 
 /// The sessions of a folder with these entries, and the names of the entries that are of them;
@@ -89,7 +89,7 @@ pub(crate) fn sessions(
         let kin = KIN.iter().find(|(word, _)| path.contains(word));
         let used = CLINE.into_iter().filter(|name| has_file(name)).map(OsString::from);
         let used: Vec<_> = used.collect();
-        let files = used.iter().map(|name| vec![name.clone()]).collect();
+        let files = used.iter().map(|name| folder.join(name)).collect();
         (several(kin.map_or("cline", |(_, agent)| agent), Format::Cline, files), used)
     } else if has_file(&messages) {
         (one("cline", &messages), vec![messages.into()])
@@ -97,7 +97,7 @@ pub(crate) fn sessions(
         let Some(mut files) = openhands_events(&folder.join("events".as_ref()))? else {
             return Ok(None);
         };
-        files.extend(has_file(STATE).then(|| vec![STATE.into()]));
+        files.extend(has_file(STATE).then(|| folder.join(STATE.as_ref())));
         let used = vec!["events".into(), STATE.into()];
         (several("openhands", Format::OpenHands, files), used)
     } else {
@@ -117,14 +117,14 @@ fn is_copilot(folder: &Location, name: &str) -> io::Result<bool> {
 }
 
 fn head(file: &Location) -> io::Result<Vec<u8>> {
-    let (file, _) = file.file(&mut Opened::default())?;
+    let (file, _) = file.file()?;
     let mut head = Vec::new();
     file.take(LOOK).read_to_end(&mut head)?;
     Ok(head)
 }
 
-/// The names of the events in a folder, in their order; `None` if they are not of `OpenHands`.
-fn openhands_events(folder: &Location) -> io::Result<Option<Vec<Vec<OsString>>>> {
+/// The events in a folder, in their order; `None` if they are not of `OpenHands`.
+fn openhands_events(folder: &Location) -> io::Result<Option<Vec<Location>>> {
     let number = |name: &str| {
         let digits = name.strip_prefix("event-").unwrap_or(name);
         let digits = digits.strip_suffix(".json")?.split('-').next()?;
@@ -137,7 +137,7 @@ fn openhands_events(folder: &Location) -> io::Result<Option<Vec<Vec<OsString>>>>
     let Some((_, first)) = events.first() else { return Ok(None) };
     let is_named = first.to_string_lossy().starts_with("event-");
     let is_event = || {
-        let (file, metadata) = folder.join(first).file(&mut Opened::default())?;
+        let (file, metadata) = folder.join(first).file()?;
         let mut bytes = Vec::new();
         file.take(metadata.len().min(MAX_SESSION)).read_to_end(&mut bytes)?;
         io::Result::Ok(json::value(&bytes).is_some_and(|event| openhands::is_event(&event)))
@@ -145,13 +145,12 @@ fn openhands_events(folder: &Location) -> io::Result<Option<Vec<Vec<OsString>>>>
     if !is_named && !is_event()? {
         return Ok(None);
     }
-    Ok(Some(events.into_iter().map(|(_, name)| vec!["events".into(), name]).collect()))
+    Ok(Some(events.iter().map(|(_, name)| folder.join(name)).collect()))
 }
 
 /// The sessions in a folder `storage` of `OpenCode`.
 fn opencode(storage: &Location) -> io::Result<Vec<Session>> {
-    let names = |way: &[&OsString], kind| -> io::Result<Vec<OsString>> {
-        let folder = way.iter().fold(storage.clone(), |folder, name| folder.join(name));
+    let list = |folder: &Location, kind| -> io::Result<Vec<Location>> {
         let entries = match folder.entries() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -160,42 +159,36 @@ fn opencode(storage: &Location) -> io::Result<Vec<Session>> {
             let is_json = entry.name.as_encoded_bytes().ends_with(b".json");
             entry.kind == kind && (is_json || kind == FileType::Directory)
         };
-        Ok(entries.into_iter().filter(wanted).map(|entry| entry.name).collect())
+        Ok(entries.into_iter().filter(wanted).map(|entry| folder.join(&entry.name)).collect())
     };
-    let [session, message, part] = ["session", "message", "part"].map(OsString::from);
-    let mut found: Vec<(String, Vec<Vec<OsString>>)> = Vec::new();
-    for project in names(&[&session], FileType::Directory)? {
-        for file in names(&[&session, &project], FileType::RegularFile)? {
-            let id = stem(&file);
-            found.push((id, vec![vec![session.clone(), project.clone(), file]]));
-        }
+    let [session, message, part] = ["session", "message", "part"].map(|n| storage.join(n.as_ref()));
+    let mut found: Vec<(String, Vec<Location>)> = Vec::new();
+    for project in list(&session, FileType::Directory)? {
+        let files = list(&project, FileType::RegularFile)?;
+        found.extend(files.into_iter().map(|file| (stem(&file), vec![file])));
     }
     // Messages whose session was deleted.
     let known: BTreeSet<String> = found.iter().map(|(id, _)| id.clone()).collect();
-    let all = names(&[&message], FileType::Directory)?;
-    let ids = all.iter().map(|id| id.to_string_lossy().into_owned());
+    let all = list(&message, FileType::Directory)?;
+    let ids = all.iter().map(|folder| folder.name().to_string_lossy().into_owned());
     found.extend(ids.filter(|id| !known.contains(id)).map(|id| (id, Vec::new())));
     let mut sessions = Vec::new();
     for (run, mut files) in found {
-        let id = OsString::from(&run);
-        for file in names(&[&message, &id], FileType::RegularFile)? {
-            let of_message = OsString::from(stem(&file));
-            files.push(vec![message.clone(), id.clone(), file]);
-            for piece in names(&[&part, &of_message], FileType::RegularFile)? {
-                files.push(vec![part.clone(), of_message.clone(), piece]);
-            }
+        for file in list(&message.join(run.as_ref()), FileType::RegularFile)? {
+            let of_message = part.join(stem(&file).as_ref());
+            files.push(file);
+            files.extend(list(&of_message, FileType::RegularFile)?);
         }
-        let Some(first) = files.first() else { continue };
-        let location = first.iter().fold(storage.clone(), |folder, name| folder.join(name));
+        let Some(location) = files.first().cloned() else { continue };
         let parts = Some(Parts { format: Format::OpenCode, folder: storage.clone(), files });
         sessions.push(Session { agent: "opencode", run, location, parts });
     }
     Ok(sessions)
 }
 
-/// A name without `.json`.
-fn stem(name: &OsString) -> String {
-    let name = name.to_string_lossy();
+/// The name of a file without `.json`.
+fn stem(file: &Location) -> String {
+    let name = file.name().to_string_lossy();
     name.strip_suffix(".json").unwrap_or(&name).to_owned()
 }
 
@@ -205,21 +198,14 @@ impl Parts {
         self.folder.path().join(name)
     }
 
-    /// The paths of the files.
-    pub(crate) fn locations(&self) -> impl Iterator<Item = Location> {
-        let join = |names: &Vec<OsString>| {
-            names.iter().fold(self.folder.clone(), |folder, name| folder.join(name))
-        };
-        self.files.iter().map(join)
-    }
-
     /// Reads all files, and when the last one was written.
-    pub(crate) fn read(&self, opened: &mut Opened) -> io::Result<(Files, runlog::Timestamp)> {
+    pub(crate) fn read(&self) -> io::Result<(Files, runlog::Timestamp)> {
         let (mut files, mut modified) = (Files::default(), None);
-        for (names, location) in self.files.iter().zip(self.locations()) {
-            let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
-            let path = names.join("/");
-            let (file, metadata) = location.file(opened)?;
+        let folder = self.folder.relative_path();
+        for location in &self.files {
+            let path = location.relative_path();
+            let path = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy();
+            let (file, metadata) = location.file()?;
             let invalid =
                 |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {why}"));
             let read = files.text().len() as u64;

@@ -56,35 +56,9 @@ impl Kind {
     pub(crate) fn is_taken_by_all_files(self) -> bool {
         !matches!(self, Self::Credentials | Self::Copies | Self::OtherFormats | Self::Excluded)
     }
-
-    /// So many of it, for people.
-    pub(crate) fn of(self, n: u64) -> String {
-        let (one, many) = match self {
-            Self::Credentials => ("credential (never read)", "credentials (never read)"),
-            Self::ToolResults => ("tool result", "tool results"),
-            Self::Metadata => ("file of metadata", "files of metadata"),
-            Self::Indexes => ("index", "indexes"),
-            Self::Memories => ("memory", "memories"),
-            Self::Locks => ("lock", "locks"),
-            Self::Settings => ("file of settings", "files of settings"),
-            Self::JobFiles => ("file of a job", "files of jobs"),
-            Self::Media => ("picture or other media", "pictures and other media"),
-            Self::BesideRuns => ("beside the folder of runs", "beside the folder of runs"),
-            Self::BesideSession => {
-                ("beside the files of a session", "beside the files of sessions")
-            }
-            Self::Copies => {
-                ("copy of a session that is there", "copies of sessions that are there")
-            }
-            Self::OtherFormats => ("of another format", "of other formats"),
-            Self::Excluded => ("excluded", "excluded"),
-        };
-        format!("{n} {}", if n == 1 { one } else { many })
-    }
 }
 
-/// Files of each kind, wherever they lie: their names, what the names begin with, and what they end
-/// in.
+/// Files of each kind, wherever they lie. A `*` is any beginning or any end of a name.
 const NAMES: [(Kind, &str); 6] = [
     (
         Kind::Credentials,
@@ -103,11 +77,11 @@ const NAMES: [(Kind, &str); 6] = [
     ),
 ];
 
-/// Files of one name beside a file or a folder of another name. `*` is any file of lines.
+/// Files of one name beside a file or a folder of another name, in small letters.
 const BESIDE: [(Kind, &str, &str); 3] = [
-    (Kind::Indexes, "sessions.json", "*"),
+    (Kind::Indexes, "sessions.json", "*.jsonl"),
     (Kind::Indexes, "logs.json", "chats"),
-    (Kind::Settings, "workspace.json", "chatSessions"),
+    (Kind::Settings, "workspace.json", "chatsessions"),
 ];
 
 /// Files and folders of a job, besides what is below `agent`.
@@ -194,16 +168,11 @@ impl Folder {
             return self.markdown;
         }
         let beside = || {
-            let is_other = |entry: &Entry, other: &str| match other {
-                "*" => {
-                    let name = entry.name.to_string_lossy();
-                    ends(&plain_name(&name).to_ascii_lowercase(), &[".jsonl"])
-                }
-                other => entry.name == other,
+            let is_there = |other: &str| {
+                let name = |entry: &Entry| plain_name(&entry.name.to_string_lossy()).to_lowercase();
+                entries.iter().any(|entry| is_one_of(&name(entry), other))
             };
-            let is = |(_, own, other): &&(Kind, &str, &str)| {
-                name == *own && entries.iter().any(|entry| is_other(entry, other))
-            };
+            let is = |(_, own, other): &&(Kind, &str, &str)| name == *own && is_there(other);
             BESIDE.iter().find(is).map(|(kind, ..)| *kind)
         };
         named(&name).or_else(beside)

@@ -1,9 +1,7 @@
 //! Files that grow: wherever a file is cut when it is imported first, and however it goes on, its
 //! run is that of the whole file.
 
-use std::cell::Cell;
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -17,15 +15,11 @@ use crate::formats::origin::Origin;
 use crate::output::Output;
 
 use super::args::ImportArgs;
-use super::batch::Target;
-use super::done::Done;
 use super::file::Importer;
-use super::refusal::FileError;
-use super::replace::{GOES, Replacement, STAND_IN, StandIn};
+use super::replace::{Old, STAND_IN, StandIn};
 use super::report::Reporter;
-use super::safe_open::Opened;
 use super::scan_loop::ScanLoop;
-use super::tree::{self, Choice, Found, Source};
+use super::tree::{self, Choice, Found};
 
 /// A folder of files, and a store beside it.
 struct Fixture {
@@ -74,7 +68,7 @@ impl Fixture {
     }
 
     fn importer(&self, follows: bool) -> Importer<'_> {
-        Importer { log: &self.log, reads: None, args: &self.args[usize::from(follows)] }
+        Importer::new(&self.log, None, &self.args[usize::from(follows)])
     }
 
     /// One round over the files; none may be refused.
@@ -213,13 +207,30 @@ fn a_file_that_grows_byte_by_byte_gives_the_run_of_the_whole_file() {
     }
 }
 
+/// More bytes are there than a mark checks before it continues.
+#[test]
+fn a_long_file_that_is_followed_gives_the_run_of_the_whole_file() {
+    let line =
+        |n: u32| format!("{{\"type\":\"turn\",\"n\":{n},\"text\":\"{}\"}}\n", "x".repeat(99));
+    let text: String = (0..400).map(line).collect();
+    let fixture = Fixture::new();
+    let mut scan = ScanLoop::default();
+    for len in [9_000, 9_001, 20_000, 41_111, text.len()] {
+        fixture.write("r.jsonl", &text.as_bytes()[..len]);
+        fixture.scan(&mut scan, true);
+        let lines = text[..len].matches('\n').count();
+        assert_eq!(fixture.told("r").records.len(), lines, "{len} bytes");
+    }
+    assert_eq!(fixture.told("r"), whole("r.jsonl", &text));
+}
+
 #[test]
 fn a_followed_file_that_is_written_anew_is_told_and_kept() {
     let fixture = Fixture::new();
     fixture.write("r.jsonl", b"{\"a\":1}\n{\"a\":2}\n");
     let mut scan = ScanLoop::default();
     fixture.scan(&mut scan, true);
-    // Longer than it was, and another one in front of where it was read to.
+    // Longer than it was, and another one before the place where it was read to.
     fixture.write("r.jsonl", b"{\"a\":1}\n{\"b\":2}\n{\"a\":3}\n");
     let found = found(&fixture.logs());
     let mut out = Output::nowhere();
@@ -248,7 +259,7 @@ fn a_followed_document_is_imported_when_it_is_whole() {
 }
 
 #[test]
-fn a_followed_document_is_gone_on_with_and_a_changed_step_is_reported() {
+fn a_followed_document_is_continued_and_a_changed_step_is_reported() {
     let fixture = Fixture::new();
     let step = |n: u32| format!("{{\"role\":\"user\",\"content\":{n}}}");
     let text = |steps: &[u32]| {
@@ -350,77 +361,11 @@ fn a_followed_copy_that_grows_gets_a_run_of_its_own() {
     assert_eq!(fixture.told("x.jsonl").records.len(), 3);
 }
 
-/// A file that is too long to stay in memory, whose run ends in a half written line, and grew.
-fn long_and_completed(fixture: &Fixture) -> (Source, u64) {
-    let line = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1 << 10));
-    let mut text = line.repeat(9 << 10);
-    text.push_str("{\"last\":");
-    fixture.write("r.jsonl", text.as_bytes());
-    fixture.scan(&mut ScanLoop::default(), false);
-    text.push_str("1}\n");
-    fixture.write("r.jsonl", text.as_bytes());
-    let mut found = found(&fixture.logs());
-    (found.sources.remove(0), text.len() as u64)
-}
-
-/// Imports a file; `between` is called once, behind the first of its readings of so many bytes.
-fn import_beside(
-    fixture: &Fixture,
-    source: &Source,
-    bytes: u64,
-    between: impl Fn(&Path),
-) -> Result<Done, FileError> {
-    let (told, path) = (Cell::new(0), fixture.logs().join("r.jsonl"));
-    let progress = |more: u64| {
-        let before = told.replace(told.get() + more);
-        if before < bytes && told.get() >= bytes {
-            between(&path);
-        }
-    };
-    fixture.importer(false).import(source, None, &mut Opened::default(), &progress)
-}
-
 /// All runs of the store that are not `a/r`.
 fn others(fixture: &Fixture) -> Vec<String> {
     let runs = fixture.log.runs(&RunQuery::new()).map(|run| run.expect("a run"));
     let names = runs.map(|run| format!("{}/{}", run.agent, run.run));
     names.filter(|name| name != "a/r").collect()
-}
-
-#[test]
-fn a_run_stays_as_it_was_if_its_file_becomes_shorter_while_it_is_imported_anew() {
-    let fixture = Fixture::new();
-    let (source, len) = long_and_completed(&fixture);
-    let before = fixture.told("r");
-    let text = fs::read(fixture.logs().join("r.jsonl")).expect("a file");
-    // In the second reading.
-    let failed = import_beside(&fixture, &source, len, |path| {
-        File::options().write(true).open(path).and_then(|file| file.set_len(100)).expect("cut");
-    });
-    assert!(matches!(failed, Err(FileError::File(_))), "{failed:?}");
-    assert!(fixture.told("r") == before, "the run is as it was");
-    assert_eq!(others(&fixture), [""; 0]);
-    fixture.write("r.jsonl", &text);
-    fixture.scan(&mut ScanLoop::default(), false);
-    assert_eq!(fixture.told("r").records.len(), before.records.len());
-    assert_eq!(fixture.told("r").records.last().expect("a record").4, "{\"last\":1}");
-}
-
-#[test]
-fn a_run_stays_as_it_was_if_its_file_becomes_another_while_it_is_imported_anew() {
-    let fixture = Fixture::new();
-    let (source, len) = long_and_completed(&fixture);
-    let before = fixture.told("r");
-    // Between the two readings: all lines but the last one are compared by then.
-    let failed = import_beside(&fixture, &source, len - 11, |path| {
-        let mut file = File::options().write(true).open(path).expect("the file");
-        let mut other = "{\"other\":1}\n".repeat(1 << 20);
-        other.truncate(usize::try_from(len).expect("a length"));
-        file.write_all(other.as_bytes()).expect("written");
-    });
-    assert!(matches!(failed, Err(FileError::File(_))), "{failed:?}");
-    assert!(fixture.told("r") == before, "the run is as it was");
-    assert_eq!(others(&fixture), [""; 0]);
 }
 
 /// A store with the run of a file, whole as `a/w` and its beginning as `a/r`, and no file any more.
@@ -450,11 +395,20 @@ impl Fixture {
     fn stand_in(&self) -> RunSummary {
         let (old, whole) =
             (self.log.run(("a", "r")).expect("a run"), self.log.run(("a", "w")).expect("a run"));
-        let (importer, replacement) =
-            (self.importer(false), Replacement { old: &old, may_lose: false });
-        let said = StandIn::new(&old, &self.origin("w"));
-        let fill = |to: Target<'_>| importer.copy(&whole, to);
-        importer.stand_in(replacement, &said, whole.started_at, fill).expect("a stand-in")
+        let (agent, run, number) = ("a".to_owned(), "r".to_owned(), old.number().0);
+        let said = StandIn { stands_for: Old { agent, run, number }, origin: self.origin("w") };
+        let importer = self.importer(false);
+        let fill = |ids: (&str, &str)| importer.copy(&whole, ids);
+        importer.stand_in(&said, whole.started_at, fill).expect("a stand-in")
+    }
+
+    /// Deletes `a/r`, as the import does.
+    fn delete(&self) {
+        let run = self.log.run(("a", "r")).expect("a run");
+        if !run.status.is_ended() {
+            self.end("r");
+        }
+        let _ = self.log.delete_run(&run).expect("deleted");
     }
 
     fn end(&self, run: &str) {
@@ -479,113 +433,69 @@ impl Fixture {
     }
 }
 
-/// Goal: wherever an import anew is cut short, the next import finishes it, also without the file.
-/// Method: each state that the steps pass through, made by hand.
+/// Goal: an import anew that is cut short after it deleted the old run is finished by the next one,
+/// also without the file. Method: each state that the steps pass through, made by hand.
 #[test]
 fn an_import_anew_that_was_cut_short_is_finished_without_the_file() {
     let records = CAR.lines().count();
-    let states = ["stand-in", "ended", "deleted"].map(|state| (state, 0, false)).into_iter();
-    let parts = (0..=records).flat_map(|n| [("part", n, false), ("part", n, true)]);
-    for (state, records, is_adopted) in states.chain(parts) {
+    let parts = (0..=records).flat_map(|n| [(Some(n), false), (Some(n), true)]);
+    for (part, is_adopted) in [(None, false)].into_iter().chain(parts) {
         let (fixture, _, wanted) = begun();
         let stand_in = fixture.stand_in();
         assert!(stand_in.held);
-        if state != "stand-in" {
-            let _ = fixture.log.hold(&stand_in, GOES).expect("held");
-            fixture.end("r");
-        }
-        if matches!(state, "deleted" | "part") {
-            let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
-        }
-        if state == "part" {
+        fixture.delete();
+        if let Some(records) = part {
             fixture.part(records);
             // By `runlog adopt`.
             if is_adopted {
                 fixture.end("r");
             }
         }
-        let is_whole = records as u64 == stand_in.records;
         let left = fixture.importer(false).settle_all().expect("settled");
-        assert!(left.is_empty(), "{state} {records}: {left:?}");
-        assert_eq!(others(&fixture), ["a/w"], "{state} {records}");
+        assert!(left.is_empty(), "{part:?}: {left:?}");
+        assert_eq!(others(&fixture), ["a/w"], "{part:?}");
         // What somebody ended stays as it is.
-        if !(is_whole && is_adopted) {
-            assert_eq!(fixture.told("r"), wanted, "{state} {records}");
+        if !(part == Some(records) && is_adopted) {
+            assert_eq!(fixture.told("r"), wanted, "{part:?}");
         }
-        assert_eq!(fixture.told("r").records, wanted.records, "{state} {records}");
+        assert_eq!(fixture.told("r").records, wanted.records, "{part:?}");
         assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
     }
 }
 
 #[test]
-fn a_stand_in_that_is_not_whole_or_not_needed_goes_and_the_run_stays() {
-    let (fixture, before, wanted) = begun();
-    let stand_in = fixture.stand_in();
-    let _ = fixture.log.release(&stand_in).expect("released");
-    assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
-    assert!(fixture.told("r") == before);
-    assert_eq!(others(&fixture), ["a/w"]);
-    fixture.write("r.jsonl", CAR.as_bytes());
-    fixture.scan(&mut ScanLoop::default(), false);
-    assert_eq!(fixture.told("r"), wanted);
-    assert_eq!(others(&fixture), ["a/w"]);
-    // A run that only has the agent of stand-ins is none.
-    drop(fixture.log.start_run(STAND_IN, "r", ()).expect("a run"));
-    assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
-    assert_eq!(others(&fixture).len(), 2);
-}
-
-/// Goal: a run that the user deleted does not come back.
-#[test]
-fn a_stand_in_whose_run_the_user_deleted_goes_too() {
-    for (erases, begins) in [(false, false), (true, false), (true, true)] {
-        let (fixture, ..) = begun();
+fn a_stand_in_goes_as_long_as_the_old_run_is_there() {
+    for is_held in [false, true] {
+        let (fixture, before, wanted) = begun();
         let stand_in = fixture.stand_in();
-        if begins {
-            let _ = fixture.log.hold(&stand_in, GOES).expect("held");
+        if !is_held {
+            let _ = fixture.log.release(&stand_in).expect("released");
         }
-        fixture.end("r");
-        if erases {
-            let _ = fixture.log.erase_run(("a", "r")).expect("erased");
-        } else {
-            let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
-        }
-        let left = fixture.importer(false).settle_all().expect("settled");
-        assert_eq!(others(&fixture), ["a/w"]);
-        assert!(fixture.log.run(("a", "r")).is_err());
-        assert_eq!(left.len(), 1);
-        assert!(left[0].1.to_string().contains("was deleted"), "{left:?}");
         assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
+        assert!(fixture.told("r") == before);
+        assert_eq!(others(&fixture), ["a/w"]);
+        fixture.write("r.jsonl", CAR.as_bytes());
+        fixture.scan(&mut ScanLoop::default(), false);
+        assert_eq!(fixture.told("r"), wanted);
+        assert_eq!(others(&fixture), ["a/w"]);
+        // A run that only has the agent of stand-ins is none.
+        drop(fixture.log.start_run(STAND_IN, "r", ()).expect("a run"));
+        assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
+        assert_eq!(others(&fixture).len(), 2);
     }
 }
 
 #[test]
-fn a_stand_in_waits_while_its_run_has_an_end_of_the_users_or_is_of_another_file() {
-    let waits = |fixture: &Fixture| {
-        let before = fixture.told("r");
-        let left = fixture.importer(false).settle_all().expect("settled");
-        assert_eq!(left.len(), 1);
-        assert!(left[0].1.to_string().contains("waits for it"), "{left:?}");
-        assert!(fixture.told("r") == before);
-        assert_eq!(others(fixture).len(), 2);
-    };
+fn a_run_that_the_user_erased_does_not_come_back() {
     let (fixture, ..) = begun();
     let _ = fixture.stand_in();
-    let failed = Outcome::failed();
-    let _ = fixture.log.end_run("a", "r", &failed, Allow::nothing()).expect("an end");
-    waits(&fixture);
-    // One without records, which all runs begin with.
-    let (fixture, ..) = begun();
-    let old = fixture.log.run(("a", "r")).expect("a run");
-    let said = StandIn::new(&old, &fixture.origin("w"));
-    let replacement = Replacement { old: &old, may_lose: true };
-    let stand_in = fixture.importer(false).stand_in(replacement, &said, old.started_at, |_| Ok(()));
-    let _ = fixture.log.hold(&stand_in.expect("a stand-in"), GOES).expect("held");
+    fixture.delete();
+    fixture.part(2);
     fixture.end("r");
-    let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
-    let run = fixture.log.start_run("a", "r", ()).expect("a run");
-    let _ = run.append_record(&NewRecord::new(b"{}")).expect("an append");
-    waits(&fixture);
+    let _ = fixture.log.erase_run(("a", "r")).expect("erased");
+    assert!(fixture.importer(false).settle_all().expect("settled").is_empty());
+    assert!(fixture.log.run(("a", "r")).is_err());
+    assert_eq!(others(&fixture), ["a/w"]);
 }
 
 #[test]
@@ -595,20 +505,14 @@ fn a_stand_in_waits_while_its_run_is_held_or_another_and_both_stay() {
     let waits = |before: &Told| {
         let left = fixture.importer(false).settle_all().expect("settled");
         assert_eq!(left.len(), 1);
-        assert!(left[0].1.to_string().contains("waits for it"), "{left:?}");
+        assert!(left[0].1.to_string().contains("was to take its place"), "{left:?}");
         assert!(fixture.told("r") == *before);
         assert_eq!(fixture.log.run(&stand_in).expect("a run"), stand_in);
     };
-    // Another program appends.
-    let metadata = NewRecord::new(b"{}");
-    let _ = fixture.log.append_to("a", "r", &metadata, Allow::nothing()).expect("an append");
+    fixture.delete();
+    drop(fixture.log.start_run("a", "r", ()).expect("a run"));
     waits(&fixture.told("r"));
-    fixture.end("r");
-    let _ = fixture.log.delete_run(("a", "r")).expect("deleted");
-    let run = fixture.log.start_run("a", "r", ()).expect("a run");
-    waits(&fixture.told("r"));
-    let _ = run.end(&Outcome::interrupted()).expect("an end");
-    let _ = fixture.log.delete_run(&run).expect("deleted");
+    fixture.delete();
     fixture.part(2);
     let _ = fixture.log.hold(("a", "r"), "audit").expect("held");
     waits(&fixture.told("r"));

@@ -32,7 +32,8 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::FileType;
 
 use crate::failure::Failure;
-use crate::formats::origin::Origin;
+use crate::formats::encoding::Encoding;
+use crate::formats::origin::{Origin, digest};
 use crate::formats::{Format, Layout};
 use crate::names::{ids_of, is_number, only_sorts, plain_name, stem};
 
@@ -51,7 +52,7 @@ const MAX_DEPTH: usize = 64;
 pub(crate) const STDIN: &str = "-";
 
 /// One file to import.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) location: Location,
     pub(crate) agent: String,
@@ -84,15 +85,26 @@ impl Source {
         plain_name(&self.location.name().to_string_lossy()).to_owned()
     }
 
-    /// What the metadata of its run say of it. Standard input is nowhere.
-    pub(crate) fn origin(&self, format: Format, layout: Layout) -> Origin {
+    /// What the metadata of its run say of a file with this text. Standard input is nowhere.
+    pub(crate) fn origin(
+        &self,
+        (format, layout): (Format, Layout),
+        encoding: Encoding,
+        text: &[u8],
+        records: u64,
+    ) -> Origin {
         let path = self.location.absolute_path().to_string_lossy().into_owned();
+        let bytes = encoding.encode(text);
         Origin {
             imported_from: self.file_name(),
             path: Some(path).filter(|_| !self.location.is_stdin()),
             format: Some(format),
             layout,
-            ..Origin::default()
+            encoding,
+            bytes: Some(bytes.len() as u64),
+            digest: Some(digest(&bytes)),
+            records: Some(records),
+            join: String::new(),
         }
     }
 }
@@ -140,7 +152,7 @@ pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
 
 /// Finds the files. Never fails as a whole: what cannot be read is listed.
 pub(crate) fn find(paths: &[PathBuf], choice: &Choice) -> Found {
-    let mut walk = Walk { choice, found: Found::default(), own_agent: Ok(String::new()) };
+    let mut walk = Walk { choice, found: Found::default(), own_agent: None };
     for path in paths {
         match walk.add(path) {
             Ok(()) => {}
@@ -163,13 +175,12 @@ pub(crate) fn find(paths: &[PathBuf], choice: &Choice) -> Found {
 struct Walk<'c> {
     choice: &'c Choice,
     found: Found,
-    /// The agent of files that are in no folder of an agent, or why there is none.
-    own_agent: io::Result<String>,
+    /// The agent of files that are in no folder of an agent; none if its name is not UTF-8.
+    own_agent: Option<String>,
 }
 
 impl Walk<'_> {
     fn add(&mut self, path: &Path) -> io::Result<()> {
-        let own = self.choice.agent.clone();
         if let Some(stdin) = self.choice.stdin.as_ref().filter(|_| path == Path::new(STDIN)) {
             self.named(stdin.clone());
             return Ok(());
@@ -179,7 +190,7 @@ impl Walk<'_> {
         if !metadata.is_dir() {
             return self.named_file(root, &metadata);
         }
-        self.own_agent = own.map_or_else(|| folder_name(path), Ok);
+        self.own_agent = self.choice.agent.clone().or_else(|| folder_name(path));
         let entries = root.entries()?;
         let (runs, beside) = match sidecars::home(&entries) {
             Some(Home::Agents(name)) => {
@@ -258,7 +269,7 @@ impl Walk<'_> {
         of_folder: Folder,
     ) {
         let session = self.sessions(folder, entries);
-        let first = self.found.sources.len();
+        let mut originals = HashMap::new();
         for entry in entries {
             match &session {
                 Some(used) if used.contains(&entry.name) => continue,
@@ -291,7 +302,15 @@ impl Walk<'_> {
                     None
                 }
                 FileType::RegularFile => {
+                    let known = self.found.sources.len();
                     self.file_below(location.clone(), way);
+                    // It may be a copy of another, which has the name that both had.
+                    if let Some(source) = self.found.sources.get_mut(known) {
+                        let original = originals.entry(source.file_name());
+                        let original = original.or_insert_with(|| location.clone());
+                        source.original =
+                            Some(original.clone()).filter(|file| file.name() != location.name());
+                    }
                     None
                 }
                 _ => Some("not a regular file"),
@@ -300,10 +319,6 @@ impl Walk<'_> {
                 self.note(Notice::Skipped, location.path(), why);
             }
             way.pop();
-        }
-        let plain = |entry: &Entry| entry.name.to_str().is_none_or(|name| plain_name(name) == name);
-        if !entries.iter().all(plain) {
-            self.note_originals(first, folder);
         }
     }
 
@@ -325,30 +340,19 @@ impl Walk<'_> {
         kind.filter(|_| !self.choice.all_files)
     }
 
-    /// Notes which files of a folder may be copies of others: they have the name that the other
-    /// has, or that both had.
-    fn note_originals(&mut self, first: usize, folder: &Location) {
-        let mut originals: HashMap<String, Location> = HashMap::new();
-        let sources = self.found.sources.iter_mut().skip(first);
-        for source in sources.filter(|source| source.location.is_in(folder)) {
-            let original = originals.entry(source.file_name());
-            let original = original.or_insert_with(|| source.location.clone());
-            source.original = Some(original.clone()).filter(|other| *other != source.location);
-        }
-    }
-
     /// A file, by the names that lead to it from the folder that was named.
     fn file_below(&mut self, location: Location, way: &[OsString]) {
         if let Some((agent, run)) = exported(way) {
             self.push(location, agent, run, Vec::new());
             return;
         }
-        match agent_of(way, &self.own_agent) {
-            Ok((agent, rest)) => {
+        let own = self.own_agent.clone();
+        match agent_of(way, own.as_deref()) {
+            Some((agent, rest)) => {
                 let rest: Vec<&OsStr> = rest.iter().map(|name| &**name).collect();
-                self.file(location, &rest, &agent);
+                self.file(location, &rest, agent);
             }
-            Err(error) => self.refuse(&location, &error),
+            None => self.refuse(&location, &not_utf8()),
         }
     }
 
@@ -408,41 +412,35 @@ fn exported(way: &[OsString]) -> Option<(String, String)> {
 /// The agent of a file, and the names that lead to the file from the agent's folder.
 fn agent_of<'w>(
     way: &'w [OsString],
-    own_agent: &io::Result<String>,
-) -> io::Result<(String, &'w [OsString])> {
-    let own = || match own_agent {
-        Ok(agent) => Ok(agent.clone()),
-        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-    };
+    own_agent: Option<&'w str>,
+) -> Option<(&'w str, &'w [OsString])> {
     // Folders that only sort, such as `sessions`, are no agents; what is in one of a year has none.
     let is_sorting = |name: &&OsString| name.to_str().is_some_and(only_sorts);
     let skipped = way.iter().take_while(is_sorting).count();
     let has_number = way.iter().take(skipped).any(|name| name.to_str().is_some_and(is_number));
     match way.get(skipped..) {
         Some([first, rest @ ..]) if !rest.is_empty() && !has_number => {
-            let name = first.to_str().ok_or_else(not_utf8)?;
-            Ok((name.to_owned(), rest))
+            Some((first.to_str()?, rest))
         }
-        _ => Ok((own()?, way)),
+        _ => Some((own_agent?, way)),
     }
 }
 
 /// The name of a folder, also where its path is `.` or ends in `..`: that of the first folder above
 /// that does more than sort, and without the dot of a hidden one.
-fn folder_name(folder: &Path) -> io::Result<String> {
+fn folder_name(folder: &Path) -> Option<String> {
     let absolute;
     let folder = match folder.file_name().and_then(OsStr::to_str) {
         Some(name) if !only_sorts(name) => folder,
         _ => {
-            absolute = fs::canonicalize(folder)?;
+            absolute = fs::canonicalize(folder).ok()?;
             &absolute
         }
     };
     let names = folder.ancestors().filter_map(Path::file_name);
-    let mut names = names.map(|name| name.to_str().ok_or_else(not_utf8));
-    let name = names.find(|name| !name.as_ref().is_ok_and(|name| only_sorts(name)));
-    let name = name.transpose()?.unwrap_or(DEFAULT_AGENT);
-    Ok(name.strip_prefix('.').unwrap_or(name).to_owned())
+    let mut names = names.filter(|name| !name.to_str().is_some_and(only_sorts));
+    let name = names.next().map_or(Some(DEFAULT_AGENT), OsStr::to_str)?;
+    Some(name.strip_prefix('.').unwrap_or(name).to_owned())
 }
 
 fn not_utf8() -> io::Error {
@@ -454,7 +452,6 @@ fn not_utf8() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::safe_open::Opened;
     use super::*;
 
     fn of_agent(agent: &str) -> Choice {
@@ -563,63 +560,27 @@ mod tests {
         let before = find(&[path.join("tree"), path.join("1.jsonl")], &Choice::default());
         assert_eq!(before.sources.len(), 3);
         for source in &before.sources {
-            source.location.file(&mut Opened::default()).expect("the file that was listed");
+            source.location.file().expect("the file that was listed");
         }
         fs::remove_file(path.join("tree/runs/a/1.jsonl")).expect("removed");
         link(path.join("secret/1.jsonl"), path.join("tree/runs/a/1.jsonl")).expect("a link");
         fs::remove_dir_all(path.join("tree/runs/b")).expect("removed");
         link(path.join("secret"), path.join("tree/runs/b")).expect("a link");
         for source in &before.sources[..2] {
-            let said =
-                source.location.file(&mut Opened::default()).expect_err("a link").to_string();
+            let said = source.location.file().expect_err("a link").to_string();
             assert!(said.contains("regular file") || said.contains("Not a directory"), "{said}");
         }
         // A path that the user names is followed.
         fs::remove_file(path.join("1.jsonl")).expect("removed");
         link(path.join("secret/1.jsonl"), path.join("1.jsonl")).expect("a link");
-        before.sources[2].location.file(&mut Opened::default()).expect("the file behind the link");
+        before.sources[2].location.file().expect("the file behind the link");
         // So it is with a folder that is listed, but not with one below it.
         fs::rename(path.join("tree/runs"), path.join("elsewhere")).expect("renamed");
         link(path.join("elsewhere"), path.join("tree/runs")).expect("a link");
-        before.sources[0].location.file(&mut Opened::default()).expect_err("behind a link");
-        let again = &mut Opened::default();
-        before.sources[1].location.file(again).expect_err("behind a link");
+        before.sources[0].location.file().expect_err("behind a link");
+        before.sources[1].location.file().expect_err("behind a link");
         assert_eq!(ids(&find(&[path.join("tree")], &Choice::default())), []);
         assert_eq!(find(&[path.join("tree/runs")], &Choice::default()).notices.len(), 2);
-    }
-
-    /// Goal: a folder that stays open between its files is the one that was listed.
-    #[test]
-    fn the_files_of_a_folder_that_is_open_are_those_of_the_folder_that_was_listed() {
-        let root = tempfile::tempdir().expect("a folder");
-        let (path, link) = (root.path(), std::os::unix::fs::symlink::<PathBuf, PathBuf>);
-        for (name, text) in [("a/1.log", "1"), ("a/2.log", "2"), ("a/3.log", "3"), ("b/1.log", "4")]
-        {
-            touch(path, &format!("tree/{name}"));
-            fs::write(path.join("tree").join(name), text).expect("written");
-        }
-        touch(path, "secret/2.log");
-        fs::write(path.join("secret/2.log"), "secret").expect("written");
-        let found = find(&[path.join("tree")], &Choice::default());
-        assert_eq!(found.sources.len(), 4);
-        let opened = &mut Opened::default();
-        let read = |number: usize, opened: &mut Opened| {
-            let (file, metadata) = found.sources[number].location.file(opened)?;
-            assert_eq!(metadata.len(), 1);
-            io::read_to_string(file)
-        };
-        assert_eq!(read(0, opened).expect("a file"), "1");
-        fs::rename(path.join("tree/a"), path.join("moved")).expect("renamed");
-        link(path.join("secret"), path.join("tree/a")).expect("a link");
-        assert_eq!(read(1, opened).expect("the file that was listed"), "2");
-        // A file in an open folder is not followed either.
-        fs::remove_file(path.join("moved/3.log")).expect("removed");
-        link(path.join("secret/2.log"), path.join("moved/3.log")).expect("a link");
-        let said = read(2, opened).expect_err("a link").to_string();
-        assert!(said.contains("not a regular file"), "{said}");
-        // Another folder is opened anew, and this one is behind a link by now.
-        assert_eq!(read(3, opened).expect("a file"), "4");
-        read(0, opened).expect_err("behind a link");
     }
 
     #[test]
@@ -631,11 +592,10 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
-        let said =
-            found.sources[0].location.file(&mut Opened::default()).expect_err("a pipe").to_string();
+        let said = found.sources[0].location.file().expect_err("a pipe").to_string();
         assert_eq!(said, "not a regular file");
         assert_eq!(find(&[root.path().to_path_buf()], &Choice::default()).notices.len(), 1);
-        assert!(Location::named(&path).file(&mut Opened::default()).is_err());
-        assert!(Location::named(Path::new("/dev/zero")).file(&mut Opened::default()).is_err());
+        assert!(Location::named(&path).file().is_err());
+        assert!(Location::named(Path::new("/dev/zero")).file().is_err());
     }
 }

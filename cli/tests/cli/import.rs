@@ -368,7 +368,7 @@ fn an_import_without_a_file_finishes_the_one_before() {
     let world = World::new();
     let log = Options::new().create(world.store()).expect("a store");
     let old = json!({
-        "agent": "a", "run": "r", "number": 1, "records": 1, "status": "in_progress",
+        "agent": "a", "run": "r", "number": 1,
     });
     let said = json!({
         "stands_for": old,
@@ -437,7 +437,7 @@ fn a_file_of_holes_is_refused_at_once_and_the_others_go_on() {
     assert_eq!(world.good(&["ls", "--json"]).json().len(), 1);
 }
 
-/// A crash may leave a hole at the end of a file. The lines in front of it are worth having.
+/// A crash may leave a hole at the end of a file. The lines before it are worth having.
 #[test]
 fn a_file_with_a_small_hole_comes_back_byte_for_byte() {
     let world = World::new();
@@ -516,15 +516,6 @@ fn files_are_followed_until_the_command_is_killed() {
     assert_eq!(world.good(&["show", "new", "--raw"]).text(), chat);
     world.good(&["verify"]);
     assert_eq!(world.run(&["import", "--follow", "a", "--end", "failed"]).code, Some(2));
-}
-
-#[test]
-fn progress_is_shown_elsewhere_than_on_a_terminal_when_asked_for() {
-    let world = World::new();
-    world.write("a/r.jsonl", "{}\n");
-    let ran = world.run(&["import", "--create", "a", "--progress"]);
-    assert_eq!(ran.code, Some(0));
-    assert!(ran.stderr.contains(" of 1 file, "), "{ran:?}");
 }
 
 #[test]

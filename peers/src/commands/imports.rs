@@ -61,7 +61,7 @@ pub(super) fn imports(asked: &Asked<'_>, command: &Path, folder: &Path) {
     for round in 0..asked.rounds {
         let store = folder.join("imported.runlog");
         let tree = files.tree.to_str().unwrap();
-        let (time, _) = timed(command, &["import", "--create", "--progress", tree], &store);
+        let (time, _) = timed(command, &["import", "--create", tree], &store);
         table.note(ours, time);
         if round == 0 {
             let (_, printed) = timed(command, &["ls", "--all", "--json"], &store);
