@@ -311,14 +311,7 @@ fn width_of(text: &str) -> usize {
 }
 
 fn width_of_one(character: char) -> usize {
-    match character {
-        // Signs of vowels that stand beside their letter. Unicode counts them as a part of it, and
-        // terminals do not: Bengali, Odia, Tamil, Kannada, Malayalam, Sinhala.
-        '\u{9be}' | '\u{9d7}' | '\u{b3e}' | '\u{b57}' | '\u{bbe}' | '\u{bd7}' => 1,
-        '\u{cc0}' | '\u{cc2}' | '\u{cc7}' | '\u{cc8}' | '\u{cca}' | '\u{ccb}' => 1,
-        '\u{cd5}' | '\u{cd6}' | '\u{d3e}' | '\u{d57}' | '\u{dcf}' | '\u{ddf}' => 1,
-        _ => character.width().unwrap_or(0),
-    }
+    character.width().unwrap_or(0)
 }
 
 /// The text in at most `width` columns: elided in the middle, or cut at the end.
@@ -420,7 +413,6 @@ mod tests {
             ("cafe\u{301} a\u{300}\u{301}\u{302}", 6),
             ("\u{92f}\u{94b}\u{91c}\u{928}\u{93e}", 5),
             ("\u{915}\u{94d}\u{937}\u{924}\u{94d}\u{930}\u{93f}\u{92f}", 6),
-            ("\u{9ac}\u{9be}\u{982}\u{9b2}\u{9be}", 5),
             ("\u{ba4}\u{bae}\u{bbf}\u{bb4}\u{bcd}", 4),
             ("\u{e20}\u{e32}\u{e29}\u{e32} \u{e17}\u{e35}\u{e48}", 6),
             ("\u{1797}\u{17b6}\u{179f}\u{17b6}\u{1781}\u{17d2}\u{1798}\u{17c2}\u{179a}", 8),

@@ -8,7 +8,7 @@ use crate::formats::Format;
 use crate::status;
 
 /// The arguments of `import`.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ImportArgs {
     /// Files, or folders of them; - is standard input, whose run --run names.
     #[arg(required = true, value_name = "PATH")]

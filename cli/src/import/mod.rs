@@ -122,11 +122,5 @@ fn choice(args: &ImportArgs) -> Result<Choice, Failure> {
     } else {
         None
     };
-    Ok(Choice {
-        agent: args.agent.clone(),
-        run: args.run.clone(),
-        all_files: args.all_files,
-        excluded: tree::globs(&args.exclude)?,
-        stdin,
-    })
+    Ok(Choice { args: args.clone(), excluded: tree::globs(&args.exclude)?, stdin })
 }

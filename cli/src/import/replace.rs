@@ -41,18 +41,11 @@ const REASON: &str = "a run that is imported anew: the next import puts it in it
 /// The metadata of a stand-in.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StandIn {
-    pub(crate) stands_for: Old,
+    /// Agent, run and number of the run that is to be replaced.
+    pub(crate) stands_for: (String, String, u64),
     /// As in the metadata of the run that it becomes.
     #[serde(flatten)]
     pub(crate) origin: Origin,
-}
-
-/// A run that is to be replaced.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Old {
-    pub(crate) agent: String,
-    pub(crate) run: String,
-    pub(crate) number: u64,
 }
 
 impl Importer<'_> {
@@ -74,8 +67,7 @@ impl Importer<'_> {
         if self.args.dry_run {
             return fill(ids);
         }
-        let stands_for =
-            Old { agent: ids.0.to_owned(), run: ids.1.to_owned(), number: old.number().0 };
+        let stands_for = (ids.0.to_owned(), ids.1.to_owned(), old.number().0);
         let said = StandIn { stands_for, origin: origin.clone() };
         let stand_in = self.stand_in(&said, at, fill)?;
         self.remove(old)?;
@@ -90,7 +82,7 @@ impl Importer<'_> {
         fill: impl FnOnce((&str, &str)) -> Result<(), FileError>,
     ) -> Result<RunSummary, FileError> {
         // A file may be imported as a run of this agent too.
-        let run = format!("{}~{}", said.stands_for.number, self.log.now().0);
+        let run = format!("{}~{}", said.stands_for.2, self.log.now().0);
         let ids = (STAND_IN, run.as_str());
         let metadata = serde_json::to_string(said).unwrap_or_default();
         self.start(ids, &metadata, at, fill)?;
@@ -135,7 +127,7 @@ impl Importer<'_> {
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
-        let is_old = |run: &RunSummary| run.number().0 == said.stands_for.number;
+        let is_old = |run: &RunSummary| run.number().0 == said.stands_for.2;
         if !stand_in.held || there.as_ref().is_some_and(is_old) {
             return self.remove(stand_in);
         }
@@ -190,6 +182,6 @@ impl Importer<'_> {
 
 impl StandIn {
     fn ids(&self) -> (&str, &str) {
-        (&self.stands_for.agent, &self.stands_for.run)
+        (&self.stands_for.0, &self.stands_for.1)
     }
 }

@@ -16,7 +16,7 @@ use crate::output::Output;
 
 use super::args::ImportArgs;
 use super::file::Importer;
-use super::replace::{Old, STAND_IN, StandIn};
+use super::replace::{STAND_IN, StandIn};
 use super::report::Reporter;
 use super::scan_loop::ScanLoop;
 use super::tree::{self, Choice, Found};
@@ -41,7 +41,8 @@ struct Told {
 
 /// The files of a folder, whose agent is `a`.
 fn found(folder: &Path) -> Found {
-    let choice = Choice { agent: Some("a".to_owned()), ..Choice::default() };
+    let args = ImportArgs { agent: Some("a".to_owned()), ..ImportArgs::default() };
+    let choice = Choice { args, ..Choice::default() };
     tree::find(&[folder.to_path_buf()], &choice)
 }
 
@@ -395,8 +396,8 @@ impl Fixture {
     fn stand_in(&self) -> RunSummary {
         let (old, whole) =
             (self.log.run(("a", "r")).expect("a run"), self.log.run(("a", "w")).expect("a run"));
-        let (agent, run, number) = ("a".to_owned(), "r".to_owned(), old.number().0);
-        let said = StandIn { stands_for: Old { agent, run, number }, origin: self.origin("w") };
+        let stands_for = ("a".to_owned(), "r".to_owned(), old.number().0);
+        let said = StandIn { stands_for, origin: self.origin("w") };
         let importer = self.importer(false);
         let fill = |ids: (&str, &str)| importer.copy(&whole, ids);
         importer.stand_in(&said, whole.started_at, fill).expect("a stand-in")

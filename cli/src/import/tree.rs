@@ -37,6 +37,7 @@ use crate::formats::origin::{Origin, digest};
 use crate::formats::{Format, Layout};
 use crate::names::{ids_of, is_number, only_sorts, plain_name, stem};
 
+use super::args::ImportArgs;
 use super::done::Notice;
 use super::safe_open::{Entry, Location, not_regular};
 use super::session_folder::{self, Parts};
@@ -122,13 +123,8 @@ pub(crate) struct Found {
 /// Which files of the paths are wanted.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
-    /// The agent of files that are in no folder of an agent.
-    pub(crate) agent: Option<String>,
-    /// Sidecars and hidden files as well.
-    pub(crate) all_files: bool,
+    pub(crate) args: ImportArgs,
     pub(crate) excluded: GlobSet,
-    /// The id of the run of the only file.
-    pub(crate) run: Option<String>,
     /// Standard input.
     pub(crate) stdin: Option<Location>,
 }
@@ -190,7 +186,7 @@ impl Walk<'_> {
         if !metadata.is_dir() {
             return self.named_file(root, &metadata);
         }
-        self.own_agent = self.choice.agent.clone().or_else(|| folder_name(path));
+        self.own_agent = self.choice.args.agent.clone().or_else(|| folder_name(path));
         let entries = root.entries()?;
         let (runs, beside) = match sidecars::home(&entries) {
             Some(Home::Agents(name)) => {
@@ -207,7 +203,7 @@ impl Walk<'_> {
         let name = path.file_name().unwrap_or_default();
         let kind = Folder::default().below(name, &runs);
         self.folder(&root, &runs, &mut Vec::new(), kind);
-        if self.choice.all_files {
+        if self.choice.args.all_files {
             self.folder(&root, &beside, &mut Vec::new(), Folder::default());
         } else {
             for _ in beside {
@@ -239,8 +235,8 @@ impl Walk<'_> {
 
     /// A file or standard input, which the user names, and perhaps its run too.
     fn named(&mut self, location: Location) {
-        let agent = self.choice.agent.clone().unwrap_or_else(|| DEFAULT_AGENT.to_owned());
-        if let Some(run) = &self.choice.run {
+        let agent = self.choice.args.agent.clone().unwrap_or_else(|| DEFAULT_AGENT.to_owned());
+        if let Some(run) = &self.choice.args.run {
             self.push(location, agent, run.clone(), Vec::new());
         } else {
             let name = location.name().to_owned();
@@ -273,7 +269,7 @@ impl Walk<'_> {
         for entry in entries {
             match &session {
                 Some(used) if used.contains(&entry.name) => continue,
-                Some(_) if !self.choice.all_files => {
+                Some(_) if !self.choice.args.all_files => {
                     self.count(Kind::BesideSession);
                     continue;
                 }
@@ -281,7 +277,7 @@ impl Walk<'_> {
             }
             let location = folder.join(&entry.name);
             let is_hidden =
-                entry.name.as_encoded_bytes().starts_with(b".") && !self.choice.all_files;
+                entry.name.as_encoded_bytes().starts_with(b".") && !self.choice.args.all_files;
             if let Some(kind) = self.sidecar(&location, entry, entries, of_folder) {
                 self.count(kind);
                 continue;
@@ -337,7 +333,7 @@ impl Walk<'_> {
             return Some(Kind::Excluded);
         }
         let kind = folder.kind(entry, entries).filter(|_| entry.kind != FileType::Symlink);
-        kind.filter(|_| !self.choice.all_files)
+        kind.filter(|_| !self.choice.args.all_files)
     }
 
     /// A file, by the names that lead to it from the folder that was named.
@@ -390,7 +386,7 @@ impl Walk<'_> {
             }
         };
         for session in sessions {
-            let agent = self.choice.agent.clone().unwrap_or_else(|| session.agent.to_owned());
+            let agent = self.choice.args.agent.clone().unwrap_or_else(|| session.agent.to_owned());
             self.push(session.location, agent, session.run, Vec::new());
             if let Some(source) = self.found.sources.last_mut() {
                 source.parts = session.parts;
@@ -455,7 +451,8 @@ mod tests {
     use super::*;
 
     fn of_agent(agent: &str) -> Choice {
-        Choice { agent: Some(agent.to_owned()), ..Choice::default() }
+        let args = ImportArgs { agent: Some(agent.to_owned()), ..ImportArgs::default() };
+        Choice { args, ..Choice::default() }
     }
 
     fn touch(root: &Path, name: &str) {

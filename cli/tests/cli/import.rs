@@ -367,11 +367,8 @@ fn a_missing_path_is_an_error_and_the_others_go_on() {
 fn an_import_without_a_file_finishes_the_one_before() {
     let world = World::new();
     let log = Options::new().create(world.store()).expect("a store");
-    let old = json!({
-        "agent": "a", "run": "r", "number": 1,
-    });
     let said = json!({
-        "stands_for": old,
+        "stands_for": ["a", "r", 1],
         "imported_from": "r.jsonl", "layout": "lines",
     });
     let said = said.to_string();
