@@ -2,7 +2,7 @@
 //!
 //! Claude Code names each project like `-home-u-app`, and so ids, folders and texts begin with
 //! hyphens. clap takes them for options; with `allow_hyphen_values` it takes options for them. So
-//! The command orders such a command line first: options with their values, `--`, and the rest.
+//! the command orders such a command line first: options with their values, `--`, and the rest.
 
 use std::ffi::OsString;
 
@@ -25,7 +25,7 @@ fn begins_with_hyphen(argument: &OsString) -> bool {
     argument.as_encoded_bytes().starts_with(b"-")
 }
 
-/// What an argument is.
+/// The kinds of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// No option: a command, or the value of a place.
@@ -91,7 +91,7 @@ fn places(command: &Command) -> usize {
 }
 
 fn kind_of(command: &Command, argument: &OsString) -> Kind {
-    // What is not UTF-8 is no option.
+    // Bytes that are not UTF-8 are no option.
     let text = argument.to_str().unwrap_or_default();
     if let Some(long) = text.strip_prefix("--") {
         return kind_of_long(command, long);
@@ -143,7 +143,7 @@ fn kind_of_short(command: &Command, letters: &str) -> Kind {
     Kind::Whole
 }
 
-/// What is no option is a value, where the command takes one.
+/// Other text is a value, where the command takes one.
 fn text(command: &Command) -> Kind {
     if places(command) > 0 { Kind::Value } else { Kind::Unknown }
 }

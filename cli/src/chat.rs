@@ -1,7 +1,7 @@
 //! A run as a conversation: who says what, and when, with the calls of tools and what they answer.
 //!
-//! What users and models say is never cut. What tools take and answer, what models think and what
-//! programs write for them is folded after a few lines.
+//! Texts of users and models are never cut. Input and output of tools, thoughts of models and texts
+//! that programs write for them are folded after a few lines.
 
 use std::io::{self, Write};
 
@@ -31,7 +31,7 @@ impl Turn {
     pub(crate) fn of(record: &Record, facts: &Facts) -> Self {
         let value = json::value(record.payload());
         let parts = match &value {
-            // What stands between the steps of a document.
+            // A part between the steps of a document.
             _ if record.kind() == Some(PART) => Vec::new(),
             Some(value) => parts(value),
             // Text that is no JSON speaks for itself.

@@ -53,7 +53,7 @@ pub(crate) struct LsArgs {
     no_titles: bool,
 }
 
-/// What a run is about, if it says so.
+/// The title of a run, if it has one.
 #[derive(Debug, Serialize)]
 struct Title(Option<String>);
 

@@ -28,7 +28,7 @@ const MAX_NAME: usize = 200;
 /// The most folders of a run.
 const MAX_FOLDERS: usize = 24;
 
-/// What a name ends in that goes on in the next one.
+/// The end of a name that is continued in the next one.
 const GOES_ON: &str = "%-";
 
 /// The names that lead to the file of a run: folders, and the name of the file without an ending.
@@ -66,7 +66,7 @@ pub(crate) fn ids_of(names: &[&str]) -> Option<(String, String)> {
     is_same.then_some((agent, run))
 }
 
-/// What compressed files are called besides their own name.
+/// The endings of compressed files.
 const COMPRESSED: [&str; 3] = [".gz", ".zst", ".zstd"];
 
 /// Suffixes that programs append to the name of a session that they archive or delete.

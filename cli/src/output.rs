@@ -87,7 +87,7 @@ impl Output<Vec<u8>> {
         self.out.len()
     }
 
-    /// What was written.
+    /// Takes the bytes that were written.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }

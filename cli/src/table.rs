@@ -20,7 +20,7 @@ use crate::fields::shown;
 use crate::output::Output;
 use crate::screen::Style;
 
-/// What stands for what was cut.
+/// Stands for text that was cut.
 const ELLIPSIS: char = '\u{2026}';
 
 /// The space between two columns.
@@ -36,7 +36,7 @@ const SHORT_ID: usize = 10;
 const ROOMY_TEXT: usize = 64;
 const SOME_TEXT: usize = 32;
 
-/// What happens to a column if the table is too wide.
+/// How a column changes if the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     /// Nothing.

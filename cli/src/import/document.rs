@@ -189,7 +189,7 @@ impl Importer<'_> {
         end.map_or(Ok(false), |end| self.end_run(file.source.ids(), &end).map(|()| true))
     }
 
-    /// What the metadata of a run say of its file, as the document went on last.
+    /// The metadata of a run, with the bytes and the digest of its document as it grew last.
     pub(crate) fn latest(&self, summary: &RunSummary, origin: Origin) -> Result<Origin, FileError> {
         let may_go_on = matches!(origin.layout, Layout::Document | Layout::Files);
         let has_more = origin.records.is_some_and(|first| summary.records > first);

@@ -1,4 +1,4 @@
-//! What became of a file.
+//! The result of the import of a file.
 
 use runlog::{RunStatus, Timestamp};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::formats::line::LineDamage;
 
 use super::sidecars::Kind;
 
-/// What became of a file.
+/// The result of the import of a file.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// It is a run.
@@ -40,7 +40,7 @@ pub(crate) struct Imported {
     pub(crate) how: How,
     pub(crate) format: Format,
     pub(crate) status: RunStatus,
-    /// What its records say.
+    /// Its records, bytes and damage.
     pub(crate) seen: Seen,
     /// Members of an archive and files of a session that cannot be read, and why.
     pub(crate) unread: Vec<(String, String)>,
@@ -77,7 +77,7 @@ impl Mark {
     }
 }
 
-/// What the records of a file have said so far.
+/// The records of a file that were read so far.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
     pub(crate) records: u64,

@@ -18,7 +18,7 @@ use super::refusal::FileError;
 /// The longest file that is read before it is known what it is.
 const SHORT: u64 = 8 << 20;
 
-/// What compressed files begin with.
+/// The first bytes of compressed files.
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 

@@ -183,7 +183,7 @@ impl<'a> LinesFile<'a> {
             let is_same = (stored.bytes, &stored.digest) == (origin.bytes, &origin.digest)
                 && stored.records == Some(summary.records);
             let compared = if is_same {
-                // What the lines say is read in any case.
+                // The lines are read in any case, since they say how the run ended.
                 self.reading.by_ref().for_each(drop);
                 Compared::Beginning
             } else {
@@ -264,7 +264,7 @@ impl<'a> LinesFile<'a> {
 
 /// Whether the stored records are the first lines of a file.
 fn compare(mut trace: Trace, reading: &mut Reading<'_>) -> Result<Compared, FileError> {
-    // What a record is besides its payload.
+    // Two kinds make a record another one than its payload does.
     let is_kind = |kind: Option<&str>, one: &str| kind == Some(one);
     while let Some(record) = trace.next() {
         let record = record?;

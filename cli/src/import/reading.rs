@@ -111,7 +111,7 @@ impl<'a> Iterator for Reading<'a> {
             let kind = Some(ENVELOPE.to_owned());
             return Some(Item { payload: Cow::Owned(payload), kind, content, at: None });
         }
-        // Whatever it calls itself.
+        // These kinds come before the one that the line gives.
         let given = match (end, line.damage) {
             (None, _) => Some(UNTERMINATED),
             (Some(_), Some(_)) => Some(RAW),

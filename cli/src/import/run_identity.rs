@@ -38,7 +38,7 @@ pub(crate) struct Names {
     ids: HashMap<String, BTreeSet<String>>,
 }
 
-/// What a store has under ids.
+/// The run that has the ids of a file.
 #[derive(Debug)]
 enum Run {
     /// No run.

@@ -26,7 +26,7 @@ struct Named {
     path: PathBuf,
     /// The same as [`located`].
     absolute: PathBuf,
-    /// What was read from standard input.
+    /// The bytes of standard input.
     stdin: Option<File>,
 }
 
@@ -61,7 +61,7 @@ impl Location {
         self.below.iter().collect()
     }
 
-    /// What has this name in this folder.
+    /// The entry of this folder with this name.
     pub(crate) fn join(&self, name: &OsStr) -> Self {
         let mut below = self.below.clone();
         below.push(name.to_os_string());

@@ -22,7 +22,7 @@ use super::tree::{Found, Source};
 pub(crate) struct ScanLoop {
     names: Names,
     files: HashMap<PathBuf, Watched>,
-    /// What the last scan passed over and reported.
+    /// The paths that the last scan passed over and reported.
     passed: HashSet<PathBuf>,
     is_later: bool,
 }
@@ -30,12 +30,12 @@ pub(crate) struct ScanLoop {
 #[derive(Debug)]
 struct Watched {
     source: Source,
-    /// What the file was when it was looked at last.
+    /// The file as it was before it was read last.
     stamp: Option<Stamp>,
     state: State,
 }
 
-/// What a look at a file gave.
+/// The result of the last look at a file.
 #[derive(Debug, Default)]
 struct State {
     mark: Option<Mark>,
@@ -43,10 +43,10 @@ struct State {
     reported: Option<String>,
 }
 
-/// What changes when a file is written to.
+/// Length, time and number of a file: one of them changes when it is written to.
 type Stamp = (u64, i64, i64, u64);
 
-/// What a file is now, if it is there.
+/// The stamp of a file that is there.
 fn stamp(path: &Path) -> Option<Stamp> {
     let file = fs::metadata(path).ok()?;
     Some((file.len(), file.mtime(), file.mtime_nsec(), file.ino()))
@@ -140,7 +140,7 @@ impl ScanLoop {
                 present.insert(path);
             }
         }
-        // What is in a folder that could not be read may still be there.
+        // Files in a folder that could not be read may still be there.
         let is_unread = |path: &PathBuf| {
             let mut notices = found.notices.iter();
             notices

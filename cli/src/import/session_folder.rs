@@ -8,7 +8,7 @@
 //! | with `events` of `OpenHands` | `openhands` | its name | the events, `base_state.json` |
 //! | with `session` and `message` of `OpenCode` | `opencode` | each session | it and its messages |
 //!
-//! What else lies in such a folder is no run.
+//! Other files in such a folder are no runs.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

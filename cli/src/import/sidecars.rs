@@ -14,7 +14,7 @@ use crate::names::plain_name;
 
 use super::safe_open::Entry;
 
-/// What a file is that is no run.
+/// The kinds of files that are no runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -22,17 +22,17 @@ pub(crate) enum Kind {
     Credentials,
     /// Results of tools that a session refers to.
     ToolResults,
-    /// What a program notes of a session in a file of its own.
+    /// Notes of a program about a session.
     Metadata,
     /// Lists of sessions, and histories of prompts.
     Indexes,
-    /// What an agent remembers between sessions.
+    /// The memory of an agent between sessions.
     Memories,
     /// Locks, and what a database keeps beside it.
     Locks,
     /// Settings of a program.
     Settings,
-    /// What a benchmark keeps of a job besides the trajectories.
+    /// Files of the job of a benchmark besides the trajectories.
     JobFiles,
     /// Pictures, sound, films and fonts.
     Media,
@@ -145,7 +145,7 @@ impl Folder {
         }
     }
 
-    /// What a file or a folder in it is, if it is known to be no run.
+    /// The kind of a file or a folder in it that is known to be no run.
     pub(crate) fn kind(self, entry: &Entry, entries: &[Entry]) -> Option<Kind> {
         let name = lower(&entry.name);
         let is_lines = ends(&name, &[".jsonl", ".ndjson"]);

@@ -86,7 +86,7 @@ impl Source {
         plain_name(&self.location.name().to_string_lossy()).to_owned()
     }
 
-    /// What the metadata of its run say of a file with this text. Standard input is nowhere.
+    /// The metadata of the run of this file, which has this text. Standard input has no path.
     pub(crate) fn origin(
         &self,
         (format, layout): (Format, Layout),
@@ -114,9 +114,9 @@ impl Source {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) sources: Vec<Source>,
-    /// What is named and no source, and why.
+    /// Paths that are no sources, and why.
     pub(crate) notices: Vec<(Notice, PathBuf, String)>,
-    /// What is no run by its name.
+    /// How many files are no runs by their names.
     pub(crate) sidecars: Counts,
 }
 
@@ -318,7 +318,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What an entry is that is passed over by its name.
+    /// The kind of an entry that is passed over by its name.
     fn sidecar(
         &self,
         location: &Location,

@@ -1,4 +1,4 @@
-//! What is shown of a payload: what is found, and what stands around it.
+//! The part of a payload that is shown: the match, and the text around it.
 
 use std::borrow::Cow;
 use std::ops::Range;

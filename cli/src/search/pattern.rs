@@ -1,4 +1,4 @@
-//! What is searched for: text as a person reads it, or a regular expression.
+//! The pattern of a search: text as a person reads it, or a regular expression.
 //!
 //! Payloads are JSON, and whoever wrote them may have escaped what a person reads: Python writes
 //! `\u00f6` for an o with two dots, and everybody `\"` for a quotation mark. A text is compared

@@ -34,7 +34,7 @@ pub(super) struct Searched<'r> {
     /// The place of the last record in the log.
     pub(super) at: Lsn,
     matches: u64,
-    /// What was found and is not printed yet.
+    /// Results that are not printed yet.
     pub(super) out: Output<Vec<u8>>,
     /// Where the matches begin in it.
     starts: Vec<usize>,
@@ -55,7 +55,7 @@ impl<'r> Searched<'r> {
         Self { run, trace, at, matches, out, starts, damage, shown, wanted, format }
     }
 
-    /// What was found since the last time.
+    /// The results since the last call.
     pub(super) fn take(&mut self) -> Found {
         Found {
             bytes: self.out.take(),

@@ -1,10 +1,10 @@
-//! What is found, printed in the order of the runs.
+//! Prints the results in the order of the runs.
 
 use crate::failure::{Exit, Failure};
 use crate::message::damaged;
 use crate::output::Output;
 
-/// What was found in a run or in a part of it, as it is printed.
+/// The results in a run or in a part of it, as they are printed.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) bytes: Vec<u8>,
