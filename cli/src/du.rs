@@ -18,7 +18,7 @@ use crate::message::more;
 use crate::output::{Output, size};
 use crate::screen::Style;
 use crate::store;
-use crate::table::{self, Cell, Column};
+use crate::table::{self, Column};
 
 /// How many bytes a block has in which systems count what is allocated.
 const BLOCK: u64 = 512;
@@ -212,10 +212,11 @@ fn print(path: &Path, parts: &Parts, out: &mut Output) -> Result<(), Failure> {
     let some = parts.named.iter().filter(|(_, bytes, _)| *bytes > 0);
     let all = format!("{}, {} allocated", shown(path), size(parts.allocated_bytes));
     let rows = some.map(|(_, bytes, what)| (*bytes, *what)).chain([(parts.file_bytes, &*all)]);
-    let cells = |(bytes, what): (u64, &str)| -> [Cell; 3] {
-        [size(bytes).into(), percent(bytes, parts.file_bytes).into(), what.into()]
+    let row = |(bytes, what): (u64, &str)| {
+        let share = percent(bytes, parts.file_bytes);
+        json!({"bytes": bytes, "share": share, "of_the_file": what})
     };
-    let rows: Vec<_> = rows.map(cells).collect();
+    let rows: Vec<_> = rows.map(row).collect();
     out.line("")?;
-    Ok(table::write(out, &columns, &rows)?)
+    Ok(table::list(out, &columns, &rows)?)
 }

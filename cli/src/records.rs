@@ -1,6 +1,6 @@
-//! The records of a run that was listed, for commands that read those of many runs.
+//! The records of a run: all of one that was listed, or the last ones.
 
-use runlog::{Error, Reader, RecordView, RunRef, RunSummary};
+use runlog::{Error, Reader, Record, RecordView, RunRef, RunSummary};
 
 /// Calls `take` with each record of a run, and `lost` with each damage. A run that was deleted
 /// since it was listed has no more records.
@@ -23,4 +23,15 @@ pub(crate) fn each<F: From<Error>>(
         }
     }
     Ok(())
+}
+
+/// The last records of a run in their order, also those that are damaged.
+pub(crate) fn last(
+    log: &Reader,
+    run: RunRef<'_>,
+    most: usize,
+) -> Result<Vec<Result<Record, Error>>, Error> {
+    let mut last: Vec<_> = log.trace(run)?.rev().take(most).collect();
+    last.reverse();
+    Ok(last)
 }

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use runlog::{Error, Reader, Record, RunRef, RunSummary, Seq};
+use runlog::{Reader, Record, RunRef, RunSummary, Seq};
 
 use crate::chat::{Chat, Turn};
 use crate::escape::escaped;
@@ -24,6 +24,7 @@ use crate::line::{self, CUT};
 use crate::message::damaged;
 use crate::output::{Output, count, size};
 use crate::pretty::{self, SHORT};
+use crate::records;
 use crate::screen::Style;
 use crate::store;
 use crate::wrap::{Fold, wrapped};
@@ -73,7 +74,7 @@ pub(crate) struct ShowArgs {
     /// Only the last N records.
     #[arg(short = 'n', long, alias = "last", value_name = "N")]
     #[arg(conflicts_with_all = ["from", "to"])]
-    limit: Option<u64>,
+    limit: Option<usize>,
 
     /// Only what this one says: user, assistant, tool, or as the records call it; may be repeated.
     #[arg(long, conflicts_with = "raw")]
@@ -95,20 +96,21 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
     // The summary first: a run that is missing or ambiguous is an error before any output.
     let summary = find::run(log, &args.run)?;
     let run = RunRef::from(&summary);
-    let (from, to, unplaced) = range(log, run, args)?;
+    let (from, to) = (args.from.unwrap_or(0), args.to.map_or(u64::MAX, |to| to.saturating_add(1)));
+    let records: Box<dyn Iterator<Item = _>> = match args.limit {
+        Some(most) => Box::new(records::last(log, run, most)?.into_iter()),
+        None => Box::new(log.trace(run)?.range(Seq(from)..Seq(to.max(from)))?),
+    };
     let origin = Origin::of(log.metadata(run)?.as_ref());
     if !args.raw && !args.no_pager {
         out.page()?;
     }
-    let is_whole = from == 0 && to == u64::MAX;
-    let records = if is_whole { summary.records } else { 0 };
-    let mut printer = Printer::new(args, out, origin, records);
+    let is_whole = from == 0 && to == u64::MAX && args.limit.is_none();
+    let count = if is_whole { summary.records } else { 0 };
+    let mut printer = Printer::new(args, out, origin, count);
     printer.heading(&summary)?;
-    let mut exit = if unplaced.is_empty() { Exit::Fine } else { Exit::Damage };
-    for error in &unplaced {
-        damaged(&error.to_string());
-    }
-    for record in log.trace(run)?.range(Seq(from)..Seq(to))? {
+    let mut exit = Exit::Fine;
+    for record in records {
         match record {
             Ok(record) => printer.record(&record)?,
             Err(error) if error.is_corruption() => {
@@ -123,52 +125,6 @@ fn show(log: &Reader, args: &ShowArgs, out: &mut Output) -> Result<Exit, Failure
     }
     printer.chat.end(printer.out)?;
     Ok(exit)
-}
-
-/// The first record to show and the one behind the last, and damage in front of them.
-fn range(
-    log: &Reader,
-    run: RunRef<'_>,
-    args: &ShowArgs,
-) -> Result<(u64, u64, Vec<Error>), Failure> {
-    let from = args.from.unwrap_or(0);
-    let to = args.to.map_or(u64::MAX, |last| last.saturating_add(1));
-    let Some(last) = args.limit else {
-        return Ok((from, to.max(from), Vec::new()));
-    };
-    let Last { from, unplaced } = first_of_last(log, run, last)?;
-    Ok((from, u64::MAX, unplaced))
-}
-
-/// Where the last records of a run begin.
-pub(crate) struct Last {
-    /// The number of the first one that is known to have one; `u64::MAX` if there are none.
-    pub(crate) from: u64,
-    /// The damage in front of that one: no range from a number on has it.
-    pub(crate) unplaced: Vec<Error>,
-}
-
-/// The first of the last records.
-pub(crate) fn first_of_last(log: &Reader, run: RunRef<'_>, last: u64) -> Result<Last, Failure> {
-    // The loop ends after the requested number of records, whatever the store claims.
-    let (mut from, mut unplaced) = (u64::MAX, Vec::new());
-    for record in log.trace(run)?.rev().take(usize::try_from(last).unwrap_or(usize::MAX)) {
-        let seq = match record {
-            Ok(record) => Some(record.seq()),
-            Err(Error::Corrupt(damage)) if damage.seq.is_some() => damage.seq,
-            Err(error) if error.is_corruption() => {
-                unplaced.push(error);
-                None
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(seq) = seq {
-            from = seq.0;
-            unplaced.clear();
-        }
-    }
-    unplaced.reverse();
-    Ok(Last { from, unplaced })
 }
 
 /// Prints records in the form that was asked for.

@@ -23,7 +23,7 @@ use crate::json::RecordRow;
 use crate::line::{self, CUT};
 use crate::message::{damaged, note};
 use crate::output::Output;
-use crate::show::{Last, first_of_last};
+use crate::records;
 use crate::store;
 
 /// How many frames of the end of the log are looked through first for the last records.
@@ -103,9 +103,7 @@ fn one(log: &Reader, summary: &RunSummary, printer: &mut Printer<'_>) -> Result<
     // Before the records are read, so that none is between them and what is followed.
     let end = log.end_cursor()?;
     let mut next = Seq(0);
-    let Last { from, unplaced } = first_of_last(log, run, printer.args.limit as u64)?;
-    unplaced.into_iter().try_for_each(|error| printer.failed(error))?;
-    for record in log.trace(run)?.range(Seq(from)..)? {
+    for record in records::last(log, run, printer.args.limit)? {
         match record {
             Ok(record) => {
                 next = Seq(record.seq().0 + 1);
@@ -113,10 +111,6 @@ fn one(log: &Reader, summary: &RunSummary, printer: &mut Printer<'_>) -> Result<
             }
             Err(error) => printer.failed(error)?,
         }
-    }
-    if from == u64::MAX {
-        // None was asked for, or there is none: the follower gives those behind the cursor.
-        next = Seq(0);
     }
     if !printer.args.follow {
         return Ok(());

@@ -129,16 +129,6 @@ struct Trace<'a> {
     id: Sha256,
 }
 
-/// A span.
-struct Span {
-    name: String,
-    kind: u8,
-    times: (Timestamp, Timestamp),
-    /// The attributes, by their names; what is null is left out.
-    attributes: Value,
-    has_failed: bool,
-}
-
 impl<'a> Trace<'a> {
     fn of(run: &'a RunSummary) -> Self {
         let mut id = Sha256::new();
@@ -173,23 +163,18 @@ impl<'a> Trace<'a> {
                 let id = call.id.as_ref().filter(|_| !call.is_answered);
                 let answer = id.and_then(|id| answers.remove(id));
                 let (end, has_failed) = answer.unwrap_or((step.at, call.has_failed));
-                let span = Span {
-                    name: format!("execute_tool {}", call.tool),
-                    kind: INTERNAL,
-                    times: (step.at, end.max(step.at)),
-                    attributes: json!({
-                        "gen_ai.operation.name": "execute_tool",
-                        "gen_ai.tool.name": call.tool,
-                        "gen_ai.tool.call.id": call.id,
-                        "runlog.seq": step.seq,
-                    }),
-                    has_failed,
-                };
-                spans.push(self.span(Some((step.seq, number)), span));
+                let attributes = json!({
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": call.tool,
+                    "gen_ai.tool.call.id": call.id,
+                    "runlog.seq": step.seq,
+                });
+                let (place, name) = ((step.seq, number), format!("execute_tool {}", call.tool));
+                let times = (step.at, end.max(step.at));
+                spans.push(self.span(Some(place), &name, INTERNAL, times, attributes, has_failed));
             }
             if speaks {
-                let chat = self.chat(step, used.get(&step.seq));
-                spans.push(self.span(Some((step.seq, 0)), chat));
+                spans.push(self.chat(step, used.get(&step.seq)));
             }
         }
         spans.push(self.root(steps, &sum));
@@ -207,19 +192,15 @@ impl<'a> Trace<'a> {
         attributes["runlog.status"] = json!(run.status);
         attributes["runlog.messages"] = json!(some(sum.messages));
         let start = run.started_at.max(Timestamp(0));
-        let root = Span {
-            name: format!("invoke_agent {}", run.agent),
-            kind: INTERNAL,
-            times: (start, run.ended_at.unwrap_or(run.last_at).max(start)),
-            attributes,
-            has_failed: run.status == RunStatus::Failed,
-        };
-        let mut root = self.span(None, root);
+        let times = (start, run.ended_at.unwrap_or(run.last_at).max(start));
+        let (name, has_failed) =
+            (format!("invoke_agent {}", run.agent), run.status == RunStatus::Failed);
+        let mut root = self.span(None, &name, INTERNAL, times, attributes, has_failed);
         root["events"] = steps.iter().filter_map(Step::event).collect();
         root
     }
 
-    fn chat(&self, step: &Step, used: Option<&Amount>) -> Span {
+    fn chat(&self, step: &Step, used: Option<&Amount>) -> Value {
         let facts = &step.facts;
         let mut attributes = used.map_or(json!({}), usage);
         attributes["gen_ai.operation.name"] = json!("chat");
@@ -228,19 +209,22 @@ impl<'a> Trace<'a> {
         attributes["gen_ai.response.id"] = json!(facts.message_id);
         attributes["runlog.seq"] = json!(step.seq);
         let model = facts.model.iter().flat_map(|model| [" ", model]);
-        Span {
-            name: std::iter::once("chat").chain(model).collect(),
-            kind: CLIENT,
-            times: (step.at, step.at),
-            attributes,
-            has_failed: false,
-        }
+        let name: String = std::iter::once("chat").chain(model).collect();
+        self.span(Some((step.seq, 0)), &name, CLIENT, (step.at, step.at), attributes, false)
     }
 
     /// The root span, or the span of what is at a place of a record.
-    fn span(&self, place: Option<(u64, u64)>, mut span: Span) -> Value {
-        if span.has_failed {
-            span.attributes["error.type"] = json!("_OTHER");
+    fn span(
+        &self,
+        place: Option<(u64, u64)>,
+        name: &str,
+        kind: u8,
+        (start, end): (Timestamp, Timestamp),
+        mut named: Value,
+        has_failed: bool,
+    ) -> Value {
+        if has_failed {
+            named["error.type"] = json!("_OTHER");
         }
         let trace = &hex(&self.id.clone().finalize())[..32];
         let id_of = |place: Option<(u64, u64)>| {
@@ -251,20 +235,19 @@ impl<'a> Trace<'a> {
             }
             hex(&id.finalize()[..8])
         };
-        let (start, end) = span.times;
         let mut value = json!({
             "traceId": trace,
             "spanId": id_of(place),
-            "name": span.name,
-            "kind": span.kind,
+            "name": name,
+            "kind": kind,
             "startTimeUnixNano": start.0.to_string(),
             "endTimeUnixNano": end.0.to_string(),
-            "attributes": attributes(&span.attributes),
+            "attributes": attributes(&named),
         });
         if place.is_some() {
             value["parentSpanId"] = json!(id_of(None));
         }
-        if span.has_failed {
+        if has_failed {
             value["status"] = json!({"code": ERROR});
         }
         value
