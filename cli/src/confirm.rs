@@ -31,8 +31,10 @@ pub(crate) fn asked(question: &str) -> Result<bool, Failure> {
         return Ok(false);
     }
     let mut stderr = io::stderr().lock();
-    // Without a question that can be read, the answer is no.
-    if write!(stderr, "{} [y/N] ", escaped(question.as_bytes())).is_err() {
+    // In one piece, also where the answer is typed early. Without a question that can be read, the
+    // answer is no.
+    let question = format!("{} [y/N] ", escaped(question.as_bytes()));
+    if stderr.write_all(question.as_bytes()).is_err() {
         return Ok(false);
     }
     let mut answer = String::new();

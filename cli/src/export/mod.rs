@@ -95,7 +95,13 @@ pub(crate) fn run(path: &Path, args: &ExportArgs, out: &mut Output) -> Result<Ex
     }
     let log = store::open_to_read(path)?;
     if is_stream {
-        return Stream { log: &log, out, format, exit: Exit::Fine }.export(args);
+        let mut exit = Exit::Fine;
+        each_run(&log, args, |run| {
+            exit = exit.max(stream(&log, run, format, out)?);
+            Ok(())
+        })?;
+        out.flush()?;
+        return Ok(exit);
     }
     let tree = Tree::create(&args.target).map_err(|source| Failure::file(&args.target, source))?;
     let (target, sums, exit) = (&*args.target, Sums::default(), Exit::Fine);
@@ -280,61 +286,43 @@ fn ending(name: &str) -> Option<&str> {
     (ending.len() <= MAX_ENDING && ending.bytes().all(is_plain)).then_some(ending)
 }
 
-/// Runs as one stream: in front of the records of each run a line that names it.
-struct Stream<'a> {
-    log: &'a Reader,
-    out: &'a mut Output,
+/// Writes a run into a stream; as JSON Lines with a line before its records that names it.
+fn stream(
+    log: &Reader,
+    run: &RunSummary,
     format: ExportFormat,
-    exit: Exit,
-}
-
-impl Stream<'_> {
-    fn export(mut self, args: &ExportArgs) -> Result<Exit, Failure> {
-        each_run(self.log, args, |run| self.run(run))?;
-        self.out.flush()?;
-        Ok(self.exit)
-    }
-
-    fn run(&mut self, run: &RunSummary) -> Result<(), Failure> {
-        let metadata = match self.log.metadata(RunRef::from(run)) {
-            Ok(metadata) => metadata,
-            // It was deleted since the list was made.
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) if error.is_corruption() => {
-                complain(&error.to_string());
-                self.exit = Exit::Damage;
-                None
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let form = self.format.form(Origin::of(metadata.as_ref()));
-        if self.format == ExportFormat::Jsonl {
-            self.heading(run, metadata.as_ref())?;
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut exit = Exit::Fine;
+    let metadata = match log.metadata(RunRef::from(run)) {
+        Ok(metadata) => metadata,
+        // It was deleted since the list was made.
+        Err(error) if is_gone(&error) => return Ok(exit),
+        Err(error) if error.is_corruption() => {
+            complain(&error.to_string());
+            exit = Exit::Damage;
+            None
         }
-        // From here on a failure ends the stream: a part of the run may be in it.
-        match lines::write(self.log, run, &form, self.out.unescaped()) {
-            Ok(written) => {
-                if complain_of_damage(run, written.damaged) {
-                    self.exit = Exit::Damage;
-                }
-                Ok(())
-            }
-            Err(Why::Store(error)) => Err(error.into()),
-            Err(Why::Io(error)) => Err(error.into()),
-            Err(other) => Err(Failure::said(other.to_string())),
-        }
-    }
-
-    /// Writes the line in front of the records of a run.
-    fn heading(&mut self, run: &RunSummary, metadata: Option<&RunMetadata>) -> Result<(), Failure> {
+        Err(error) => return Err(error.into()),
+    };
+    let form = format.form(Origin::of(metadata.as_ref()));
+    if format == ExportFormat::Jsonl {
         let mut named = serde_json::to_string(run).map_err(io::Error::from)?;
-        let json =
-            metadata.and_then(|data| serde_json::from_slice::<&RawValue>(data.payload()).ok());
+        let payload = metadata.as_ref().map(RunMetadata::payload);
+        let json = payload.and_then(|data| serde_json::from_slice::<&RawValue>(data).ok());
         if let Some(json) = json.filter(|json| !json.get().contains('\n')) {
             named.pop();
             named = format!("{named},\"metadata\":{json}}}");
         }
-        Ok(writeln!(self.out.unescaped(), "{{\"runlog_run\":{named}}}")?)
+        writeln!(out.unescaped(), "{{\"runlog_run\":{named}}}")?;
+    }
+    // From here on a failure ends the stream: a part of the run may be in it.
+    match lines::write(log, run, &form, out.unescaped()) {
+        Ok(written) if complain_of_damage(run, written.damaged) => Ok(Exit::Damage),
+        Ok(_) => Ok(exit),
+        Err(Why::Store(error)) => Err(error.into()),
+        Err(Why::Io(error)) => Err(error.into()),
+        Err(other) => Err(Failure::said(other.to_string())),
     }
 }
 
