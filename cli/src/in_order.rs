@@ -1,4 +1,4 @@
-//! Work on many things by all processors, of which the results come in the order of the things.
+//! Work on many things by several threads. The results come in the order of the things.
 
 use std::num::NonZero;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -75,9 +75,9 @@ pub(crate) fn in_order<T: Send, R: Send, S>(
     })
 }
 
-/// How many threads work at once.
+/// How many threads work at once. More would wait for one another in the store.
 pub(crate) fn threads() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
+    thread::available_parallelism().map_or(1, NonZero::get).min(8)
 }
 
 #[cfg(test)]

@@ -22,6 +22,10 @@ use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Column};
 
+/// How many runs a thread takes at once, and about how many bytes of them, at most: to hand over
+/// what one says takes as long as to read a short one.
+const TOGETHER: (usize, u64) = (64, 1 << 20);
+
 /// The options of `usage`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
@@ -79,14 +83,25 @@ pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exi
     };
     let mut runs = log.runs(&args.filters.query().oldest_first());
     in_order(
-        || Ok(runs.next().transpose()?),
+        || {
+            let (mut some, mut bytes) = (Vec::new(), 0);
+            while some.len() < TOGETHER.0
+                && bytes < TOGETHER.1
+                && let Some(run) = runs.next().transpose()?
+            {
+                bytes += run.bytes;
+                some.push(run);
+            }
+            Ok((!some.is_empty()).then_some(some))
+        },
         // Each thread has a handle and words of its own, so that none waits for another.
         || (log.clone(), Words::default()),
-        |(log, words), run, give| {
-            give((Says::read(log, words, &run), run));
+        |(log, words), runs, give| {
+            let read = |run| (Says::read(log, words, &run), run);
+            give(runs.into_iter().map(read).collect::<Vec<_>>());
         },
         |read| {
-            if let Some((says, run)) = read {
+            for (says, run) in read.into_iter().flatten() {
                 sums.run(&run, says?);
             }
             Ok(true)
