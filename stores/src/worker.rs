@@ -6,8 +6,7 @@
 //! - The queue is bounded. Calls that find it full, or others in front of it, wait for a place.
 //!   Once it is half empty, the thread wakes as many calls as there are places, in the order in
 //!   which they came. So each call is woken about once, however many wait. A woken call that is
-//!   neither polled nor dropped loses its place after a moment, or after a queue of other calls, so
-//!   that the others go on.
+//!   neither polled nor dropped loses its place after a moment, so that the others go on.
 //! - A call that is dropped before its turn is skipped. A call that has begun is completed.
 //! - If a call panics in serde code of the caller, only that call fails; the thread goes on.
 //!
@@ -24,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::id;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, current};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -147,8 +147,8 @@ struct State {
     next_turn: u64,
     /// Calls that were woken and have not been polled yet.
     awaited: usize,
-    /// The jobs since calls were woken, and the calls that came to wait.
-    jobs_since: usize,
+    /// When the first of these was woken.
+    woken_at: Option<Instant>,
     ending: bool,
 }
 
@@ -165,24 +165,17 @@ impl State {
         if room > 0 {
             // The first of them are the ones that may hold up others.
             if self.awaited == 0 {
-                self.jobs_since = 0;
+                self.woken_at = Some(Instant::now());
             }
             self.awaited += room;
         }
         (0..room).filter_map(|_| self.waiting.pop_first()).map(|(_, waker)| waker).collect()
     }
 
-    /// Takes the next job.
-    fn next_job(&mut self) -> Option<Job> {
-        let job = self.jobs.pop_front()?;
-        self.let_go();
-        Some(job)
-    }
-
-    /// Calls that were woken a whole queue of other calls ago lose their places.
+    /// Calls that were woken a moment ago lose their places.
     fn let_go(&mut self) {
-        self.jobs_since = self.jobs_since.saturating_add(1);
-        if self.jobs_since > QUEUE {
+        let is_over = |at: Instant| at.elapsed() >= PATIENCE;
+        if self.awaited > 0 && self.woken_at.is_some_and(is_over) {
             self.awaited = 0;
         }
     }
@@ -324,8 +317,9 @@ impl Queue {
         loop {
             let mut state = self.state.lock();
             let job = loop {
+                state.let_go();
                 if passed < QUEUE
-                    && let Some(job) = state.next_job()
+                    && let Some(job) = state.jobs.pop_front()
                 {
                     break Some(job);
                 }
@@ -337,10 +331,8 @@ impl Queue {
                 }
                 if state.waiting.is_empty() {
                     self.changed.wait(&mut state);
-                } else if self.changed.wait_for(&mut state, PATIENCE).timed_out() {
-                    state.awaited = 0;
                 } else {
-                    state.let_go();
+                    self.changed.wait_for(&mut state, PATIENCE);
                 }
             };
             let woken = state.take_turns();
