@@ -181,25 +181,13 @@ impl Tail {
         };
     }
 
-    /// Puts frames into the file at the end of the log; stores them one by one if `stored`.
-    pub(crate) fn put(
-        &self,
-        bytes: &[u8],
-        lens: impl Iterator<Item = usize>,
-        stored: bool,
-    ) -> Result<()> {
-        if !stored {
-            let at = self.segment.file_offset() + u64::from(self.offset);
-            return self.segment.disk().write(at, bytes);
+    /// Puts frames into the file at the end of the log, as one store if `stored`.
+    pub(crate) fn put(&self, bytes: &[u8], stored: bool) -> Result<()> {
+        if stored {
+            return self.store_at(self.offset as usize, bytes, &[]);
         }
-        let (mut at, mut rest) = (self.offset as usize, bytes);
-        for len in lens {
-            let (frame, behind) = rest.split_at(len);
-            self.store_at(at, frame, &[])?;
-            (at, rest) = (at + len, behind);
-        }
-        assert!(rest.is_empty(), "the frames are all of the bytes");
-        Ok(())
+        let at = self.segment.file_offset() + u64::from(self.offset);
+        self.segment.disk().write(at, bytes)
     }
 
     /// Stops storing, and drops the view.

@@ -127,11 +127,7 @@ impl Log {
             .collect();
         binds.iter_mut().for_each(&mut encode);
         pending.iter_mut().for_each(&mut encode);
-        let lens = binds
-            .iter()
-            .chain(pending.iter())
-            .map(|pending_frame| pending_frame.header.frame_len());
-        let written = state.tail.put(&bytes, lens, stored);
+        let written = state.tail.put(&bytes, stored);
         let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
         state.buffer = bytes;
         written?;
