@@ -7,8 +7,8 @@
 //! - **Zeros are written ahead of the tail**, never onto a written byte, and in small writes:
 //!   larger writes land in large folios of the page cache, which the kernel writes as a whole at
 //!   each sync.
-//! - **Each frame is stored by itself, in the order of the log**, so that a kill tears only the
-//!   last frame. (Storing all frames of a batch at once could leave its COMMIT without a record.)
+//! - **A frame or a batch is one store**, and stores are in the order of the log, so that a kill
+//!   tears the last one only. Whatever it leaves of that, the log ends at the first bad frame.
 //!
 //! Frames that wait for a sync are written nevertheless: a sync write-protects the pages that it
 //! stores, so the next store into one of them causes a fault. Zeros go ahead of them too, since

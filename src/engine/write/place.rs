@@ -21,9 +21,9 @@ use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 
 impl Log {
-    /// Puts frames into the file next to one another, with one write or, at Process level, stored
-    /// one by one. Adds a BIND for each run that has no entry in the segment yet. Sets the
-    /// positions and the order of the frames. Returns the position behind the last frame.
+    /// Puts frames into the file next to one another, with one write or, at Process level, one
+    /// store. Adds a BIND for each run that has no entry in the segment yet. Sets the positions and
+    /// the order of the frames. Returns the position after the last frame.
     pub(crate) fn place(
         &self,
         state: &mut LogState,
