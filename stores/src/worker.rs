@@ -160,6 +160,7 @@ impl State {
     }
 
     /// Takes the waiting calls for which there are places now.
+    #[expect(clippy::disallowed_methods, reason = "a real moment of a real thread")]
     fn take_turns(&mut self) -> Vec<Waker> {
         let room = self.room();
         if room > 0 {

@@ -27,7 +27,7 @@ const TOUCHES: [(&str, &[&str]); 3] = [
         ],
     ),
     // The types convert times, and do not look at the clock.
-    ("time", &["src/engine/background.rs", "src/engine/setup/", "src/types/timestamp.rs"]),
+    ("time", &["src/engine/setup/", "src/types/timestamp.rs", "stores/src/worker.rs"]),
     (
         "thread",
         &[
