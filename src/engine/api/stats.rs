@@ -1,7 +1,6 @@
 //! Numbers about an open store.
 
 use core::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::engine::Engine;
@@ -16,8 +15,9 @@ use crate::engine::storage::disk::{Disk, IoCounters};
 use crate::error::Result;
 use crate::format::layout::{EXTENTS_AT, ExtentSize};
 use crate::format::map::manifest::{Extents, Use};
+use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
-use crate::types::{LogPosition, RunNo, SegmentId};
+use crate::types::{LogPosition, SegmentId};
 
 /// Numbers about an open store, as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub(crate) fn stats_of(
         sealed_segments: sealed.len() as u64,
         runs: count_living(&catalog, &in_memory, &deleted)?,
         active_runs: 0,
-        deleted_runs: deleted.len() as u64,
+        deleted_runs: deleted.len(),
         index_open: false,
         index_applied: None,
         index_page_reads: 0,
@@ -244,9 +244,9 @@ fn open_bytes(extents: &Extents, size: ExtentSize, end: LogPosition) -> u64 {
 }
 
 /// The bytes of living runs in a segment.
-fn live_bytes_in(segment: &Segment, deleted: &HashSet<RunNo>) -> Result<u64> {
+fn live_bytes_in(segment: &Segment, deleted: &RunSet) -> Result<u64> {
     let extent = segment.extent_size().bytes();
-    match live_bytes(segment, |run_no| deleted.contains(&run_no)) {
+    match live_bytes(segment, |run_no| deleted.contains(run_no)) {
         // Space that cannot be counted is not free.
         Err(error) if error.is_corruption() => Ok(extent),
         // A directory may claim any number.

@@ -11,12 +11,12 @@ pub(crate) mod redb_backend;
 pub(crate) mod relocate;
 
 use core::time::Duration;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::engine::checkpoint::redb_backend::RedbBackend;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::{Rank, Ranked};
+use crate::engine::setup::memory;
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::{Catalog, stamp_of};
@@ -26,8 +26,9 @@ use crate::engine::write::Log;
 use crate::error::{Damage, Error, Result};
 use crate::format::map::manifest::{Change, Use};
 use crate::format::map::superblock::FLAG_INDEX_OPENING;
+use crate::format::segments::run_set::RunSet;
 use crate::index::{IndexError, IndexIdentity, IndexSnapshot, IndexStore, SegmentChange};
-use crate::types::{ExtentNo, RunNo, SegmentId};
+use crate::types::{ExtentNo, SegmentId};
 
 /// How many segments are applied in one transaction of the index.
 const BATCH: usize = 32;
@@ -212,7 +213,7 @@ impl Checkpoints {
         };
         let behind = catalog.index().is_none_or(|index| !catalog.is_covered_by(index.applied()));
         let wanted = !matches!(*slot, IndexSlot::Off | IndexSlot::GaveWay);
-        if fresh.is_empty() && !(wanted && (behind || catalog.index_failed())) {
+        if fresh.is_empty() && !(wanted && (behind || catalog.index_failure().is_some())) {
             return Ok(());
         }
         let apply = || {
@@ -284,7 +285,9 @@ impl Checkpoints {
     ) -> Result<Option<IndexSnapshot>> {
         let setup = &self.log.setup;
         if matches!(slot, IndexSlot::Absent) && !segments.is_empty() {
-            return setup.watch(Activity::IndexRebuild, || self.build(slot, segments));
+            let built = setup.watch(Activity::IndexRebuild, || self.build(slot, segments));
+            memory::give_back();
+            return built;
         }
         let apply = || self.apply_lacking(slot, segments);
         setup.watch_failure(Activity::IndexCheckpoint, apply)
@@ -371,7 +374,7 @@ impl Checkpoints {
     pub(crate) fn is_due(&self) -> bool {
         let state = self.log.state.lock();
         state.is_due()
-            || state.catalog.index_failed()
+            || state.catalog.index_failure().is_some()
             || (self.log.setup.options.index
                 && state.catalog.index().is_none()
                 && !state.catalog.segments().is_empty())
@@ -444,8 +447,8 @@ fn end_at_lost(segments: &mut Vec<Arc<Segment>>) -> Result<()> {
 }
 
 /// The runs that these segments evict.
-fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<HashSet<RunNo>> {
-    let mut evicted = HashSet::new();
+fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<RunSet> {
+    let mut evicted = RunSet::default();
     for segment in segments {
         evicted.extend(evictions(segment)?);
     }
@@ -453,8 +456,8 @@ fn evicted_by<'a>(segments: impl Iterator<Item = &'a Arc<Segment>>) -> Result<Ha
 }
 
 /// The change to the index for the directory of a sealed segment.
-fn segment_change(segment: &Arc<Segment>, evicted: &HashSet<RunNo>) -> Result<SegmentChange> {
-    let is_evicted = |run_no| evicted.contains(&run_no);
+fn segment_change(segment: &Arc<Segment>, evicted: &RunSet) -> Result<SegmentChange> {
+    let is_evicted = |run_no| evicted.contains(run_no);
     segment.in_directory(|directory| {
         let key = (segment.id(), segment.purpose(), stamp_of(segment));
         SegmentChange::read(key, &directory, &is_evicted)

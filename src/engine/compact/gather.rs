@@ -6,7 +6,7 @@
 //!   not copied, since the output has its own, nor holds that a later one replaced.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::state::scan::{Item, lex, payload_of};
@@ -14,6 +14,7 @@ use crate::engine::state::segment::Segment;
 use crate::error::Error;
 use crate::format::codec::Decoded;
 use crate::format::frames::eviction::{Eviction, decode_evictions};
+use crate::format::segments::run_set::RunSet;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
 
@@ -92,7 +93,7 @@ impl From<Error> for Obstacle {
 /// The names of the living runs in the directories of segments.
 pub(super) fn living_runs(
     segments: &[Arc<Segment>],
-    deleted: &HashSet<RunNo>,
+    deleted: &RunSet,
     is_stopping: impl Fn() -> bool,
 ) -> Result<Names, Obstacle> {
     let mut all = Names::new();
@@ -120,7 +121,7 @@ fn unreadable(id: SegmentId, error: Error) -> Obstacle {
 pub(super) fn gather(
     segments: &[Arc<Segment>],
     names: Names,
-    deleted: &HashSet<RunNo>,
+    deleted: &RunSet,
     is_stopping: impl Fn() -> bool,
 ) -> Result<Gathered, Obstacle> {
     let mut gathered = Gathered {
@@ -154,7 +155,7 @@ impl Gathered {
     fn read(
         &mut self,
         segment: &Arc<Segment>,
-        deleted: &HashSet<RunNo>,
+        deleted: &RunSet,
         runs: &mut BTreeMap<RunNo, Vec<Found>>,
     ) -> Result<bool, Error> {
         let victim = self.victims.len();
@@ -164,7 +165,7 @@ impl Gathered {
         for item in items.iter().take_while(|item| item.offset() < end) {
             let Item::Frame(lexed) = item else { return Ok(false) };
             let header = lexed.header;
-            let dead = deleted.contains(&header.run_no);
+            let dead = deleted.contains(header.run_no);
             if lexed.payload.is_err() && !dead {
                 return Ok(false);
             }
@@ -204,11 +205,11 @@ impl Gathered {
 }
 
 /// The names of the living runs in a directory.
-fn names_in(directory: &Directory<'_>, deleted: &HashSet<RunNo>) -> Decoded<Names> {
+fn names_in(directory: &Directory<'_>, deleted: &RunSet) -> Decoded<Names> {
     let mut names = Names::new();
     for slot in 0..directory.run_count() {
         let run_no = directory.run_no(slot)?;
-        if !deleted.contains(&run_no) {
+        if !deleted.contains(run_no) {
             let entry = directory.run(slot)?;
             names.insert(run_no, (entry.agent, entry.run));
         }

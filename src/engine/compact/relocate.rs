@@ -91,7 +91,7 @@ impl Compactor {
     ) -> Option<IndexSnapshot> {
         let IndexSlot::Open { store, .. } = slot else { return None };
         let known = catalog.index().map(IndexSnapshot::applied);
-        if known.is_none() || catalog.index_failed() {
+        if known.is_none() || catalog.index_failure().is_some() {
             return None;
         }
         debug_assert!(store.applied().ok().is_none_or(|applied| Some(applied) == known));

@@ -49,7 +49,7 @@ impl Compactor {
             }
             let known = compacting.live.get(&id).copied();
             let read = || {
-                let is_deleted = |run_no| deleted.contains(&run_no);
+                let is_deleted = |run_no| deleted.contains(run_no);
                 let (live, loose) = match known {
                     Some(known) => known,
                     None => {

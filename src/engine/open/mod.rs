@@ -18,7 +18,7 @@ pub(crate) mod finish;
 pub(crate) mod front_matter;
 pub(crate) mod replay;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,6 +52,7 @@ use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
+use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
@@ -274,7 +275,7 @@ pub(crate) fn first_state(
 ) -> Result<LogState> {
     let (next_segment, next_run_no, next_lsn) = unused_numbers(base, &known, log);
     let of_log = log.segments.iter().flat_map(|found| found.builder.evictions());
-    let mut deleted: HashSet<RunNo> = of_log.map(|eviction| eviction.run_no).collect();
+    let mut deleted: RunSet = of_log.map(|eviction| eviction.run_no).collect();
     for segment in catalog.segments() {
         match evictions(segment) {
             // Whatever asks for the runs of a quarantined segment fails.

@@ -21,7 +21,7 @@ impl Reader {
             Moment::of(&state)
         };
         let row = moment.catalog.ask(|catalog| catalog.row(run_no))?;
-        Ok(row.filter(|_| !moment.deleted.contains(&run_no)))
+        Ok(row.filter(|_| !moment.deleted.contains(run_no)))
     }
 
     /// Opens a run for reading by its number; `None` if it was deleted.
@@ -31,7 +31,7 @@ impl Reader {
             let ids = state.active.get(run_no).map(|run| (run.agent.clone(), run.run.clone()));
             (Moment::of(&state), ids, Slices::of(&state, run_no))
         };
-        if moment.deleted.contains(&run_no) {
+        if moment.deleted.contains(run_no) {
             return Ok(None);
         }
         let (row, sealed) = moment.catalog.row_and_parts(run_no)?;
@@ -49,7 +49,7 @@ impl Reader {
         let catalog = {
             let state = self.open()?;
             let is_covered = state.active.get(run_no).is_none()
-                && !state.deleted.contains(&run_no)
+                && !state.deleted.contains(run_no)
                 && state.catalog.has_maps()
                 && state.catalog.known(run.run()).is_none();
             if !is_covered {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::ops::{Bound, Deref};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
@@ -15,6 +15,7 @@ use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::Opened;
 use crate::error::{Error, Result};
+use crate::format::segments::run_set::RunSet;
 use crate::index::{RunRow, RunState, Span};
 use crate::types::{AgentId, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version};
 
@@ -165,23 +166,13 @@ impl Reader {
     }
 
     /// The versions of a document as of now.
-    fn versions(&self, namespace: &AgentId, key: &RunId) -> Result<Versions> {
+    pub(crate) fn versions(&self, namespace: &AgentId, key: &RunId) -> Result<Versions> {
         let (moment, in_memory) = {
             let state = self.open()?;
             (Moment::of(&state), VersionsInMemory::of(&state, namespace, key, Detail::Name)?)
         };
         let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (namespace, key))?;
         Ok(Versions::new(stored, in_memory, &moment.deleted))
-    }
-
-    /// The current version of a document and its payload bytes; `None` if it does not exist.
-    pub(crate) fn document_bytes(
-        &self,
-        namespace: &AgentId,
-        key: &RunId,
-    ) -> Result<Option<(Version, u64)>> {
-        let versions = self.versions(namespace, key)?;
-        Ok(versions.current().map(|version| (Version(version.run_no.0), version.bytes)))
     }
 }
 
@@ -199,12 +190,12 @@ impl StoredVersion {
     /// The versions of a document in the catalog, without `deleted`. Called without the lock.
     pub(crate) fn all(
         catalog: &Catalog,
-        deleted: &HashSet<RunNo>,
+        deleted: &RunSet,
         (namespace, key): (&AgentId, &RunId),
     ) -> Result<Vec<Self>> {
         let (namespace, key) = (namespace.as_str(), key.as_str());
         let mut numbers = catalog.ask(|catalog| catalog.document_numbers(namespace, key))?;
-        numbers.retain(|run_no| !deleted.contains(run_no));
+        numbers.retain(|run_no| !deleted.contains(*run_no));
         let version = |run_no: RunNo| {
             let RunState { row, spans } = catalog.run_state(run_no)?;
             let (whole, bytes) = row.map_or((false, 0), |row| (is_written(&row), row.bytes));
@@ -244,7 +235,7 @@ pub(crate) struct Versions {
 pub(crate) struct FoundVersion {
     pub(crate) run_no: RunNo,
     whole: bool,
-    bytes: u64,
+    pub(crate) bytes: u64,
     spans: Vec<Span>,
     slices: Slices,
 }
@@ -254,7 +245,7 @@ impl Versions {
     pub(crate) fn new(
         stored: Vec<StoredVersion>,
         in_memory: VersionsInMemory,
-        deleted: &HashSet<RunNo>,
+        deleted: &RunSet,
     ) -> Self {
         let mut all = BTreeMap::new();
         for StoredVersion { run_no, whole, bytes, spans } in stored {
@@ -266,7 +257,7 @@ impl Versions {
             let spans = all.remove(&run_no).map(|stored| stored.spans).unwrap_or_default();
             all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
         }
-        all.retain(|run_no, _| !deleted.contains(run_no));
+        all.retain(|run_no, _| !deleted.contains(*run_no));
         Self { all: all.into_values().collect() }
     }
 
@@ -295,7 +286,7 @@ impl Moment {
     /// The document under a key. `versions` are its versions in the catalog, by number.
     fn document(&self, key: &str, versions: &[RunNo]) -> Result<Option<DocumentSummary>> {
         for &run_no in versions.iter().rev() {
-            if self.deleted.contains(&run_no) {
+            if self.deleted.contains(run_no) {
                 continue;
             }
             let row = self.catalog.row(run_no)?;

@@ -15,6 +15,7 @@ use crate::engine::values::pages::{HeldRun, RunPage};
 use crate::engine::values::summary::RunSummary;
 use crate::engine::values::usage::{AgentUsage, Taken, Usage};
 use crate::error::{Error, Result};
+use crate::format::segments::run_set::RunSet;
 use crate::gc::{Candidate, Inventory};
 use crate::index::{self, IndexError, RowSummary, RunKey, RunList, RunRow};
 use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
@@ -30,7 +31,7 @@ const NEWEST: usize = 32;
 /// lock, since all of them change without it.
 pub(crate) struct Moment {
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) deleted: Arc<HashSet<RunNo>>,
+    pub(crate) deleted: Arc<RunSet>,
 }
 
 impl Moment {
@@ -67,7 +68,7 @@ impl Moment {
 
     /// Whether lists show a run of the catalog.
     fn shows(&self, run_no: RunNo) -> bool {
-        !self.deleted.contains(&run_no)
+        !self.deleted.contains(run_no)
     }
 
     /// Whether lists show any run of an agent from the catalog.
@@ -295,7 +296,7 @@ impl Reader {
         let listed = catalog.ask(|catalog| {
             let mut listed = Listed::default();
             catalog.each_summary(&mut |row| {
-                if !in_memory.contains(&row.run_no) && !deleted.contains(&row.run_no) {
+                if !in_memory.contains(&row.run_no) && !deleted.contains(row.run_no) {
                     listed.add(&row);
                 }
             })?;
@@ -321,7 +322,7 @@ impl Reader {
         let summed = catalog.ask(|catalog| {
             let mut sums = Sums::default();
             catalog.each_summary(&mut |row| {
-                if !in_memory.contains(&row.run_no) && !deleted.contains(&row.run_no) {
+                if !in_memory.contains(&row.run_no) && !deleted.contains(row.run_no) {
                     sums.add(&row);
                 }
             })?;
@@ -366,19 +367,15 @@ impl Reader {
 }
 
 /// How many runs live: those of the catalog, and those in memory that the catalog does not have.
-pub(crate) fn count_living(
-    catalog: &Catalog,
-    active: &[RunNo],
-    deleted: &HashSet<RunNo>,
-) -> Result<u64> {
+pub(crate) fn count_living(catalog: &Catalog, active: &[RunNo], deleted: &RunSet) -> Result<u64> {
     let mut runs = catalog.ask(|catalog| catalog.count_runs())?;
     for number in active {
         if catalog.ask(|catalog| catalog.row(*number))?.is_none() {
             runs += 1;
         }
     }
-    for number in deleted {
-        if catalog.ask(|catalog| catalog.row(*number))?.is_some_and(|row| !row.document) {
+    for number in deleted.iter() {
+        if catalog.ask(|catalog| catalog.row(number))?.is_some_and(|row| !row.document) {
             runs = runs.saturating_sub(1);
         }
     }

@@ -3,7 +3,6 @@
 //! since the catalog and frames may have to be read.
 
 use core::cell::OnceCell;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
@@ -21,6 +20,7 @@ use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::FrameHeader;
 use crate::format::frames::frame::decode_ids;
+use crate::format::segments::run_set::RunSet;
 use crate::index::RunRow;
 use crate::types::{AgentId, ContentType, LogPosition, RunId, RunNo, RunRef, RunStatus};
 
@@ -29,7 +29,7 @@ pub(crate) struct Named<'r> {
     run: RunRef<'r>,
     agent: Option<AgentId>,
     pub(crate) catalog: Arc<Catalog>,
-    deleted: Arc<HashSet<RunNo>>,
+    deleted: Arc<RunSet>,
     /// The runs in memory, and their agents.
     in_memory: Vec<(RunNo, AgentId)>,
     /// Whether all living runs with the id are in memory.
@@ -130,7 +130,7 @@ impl<'r> Named<'r> {
         numbers.extend(in_memory);
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.retain(|number| !self.deleted.contains(number));
+        numbers.retain(|number| !self.deleted.contains(*number));
         Ok(numbers)
     }
 
@@ -140,7 +140,7 @@ impl<'r> Named<'r> {
         if self.in_memory.is_empty()
             && self.agent.is_none()
             && self.run.number().is_none()
-            && let Some(only) = self.find()?.only().filter(|only| !self.deleted.contains(only))
+            && let Some(only) = self.find()?.only().filter(|only| !self.deleted.contains(*only))
         {
             return Ok(only);
         }
@@ -238,7 +238,7 @@ impl<'s> Known<'s> {
             (&[only], true) => state.active.get(only).map(Self::InMemory),
             ([], false) => {
                 let found = state.catalog.known(run.run())?;
-                let only = found.only().filter(|run_no| !state.deleted.contains(run_no))?;
+                let only = found.only().filter(|run_no| !state.deleted.contains(*run_no))?;
                 Some(Self::InCatalog(found, only))
             }
             _ => None,

@@ -101,7 +101,7 @@ pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> R
         return Ok(());
     }
     for (number, row) in stored {
-        if !state.deleted.contains(&number) && state.active.get(number).is_none() {
+        if !state.deleted.contains(number) && state.active.get(number).is_none() {
             state.active.insert(ActiveRun::from_row(row?));
         }
     }

@@ -162,7 +162,7 @@ fn leave_durable(
 fn remember_new(state: &mut LogState, replayed: &Replayed, found: &Found, from: u32) -> Result<()> {
     let new = replayed.builder.evictions().filter(|eviction| eviction.offset >= from);
     for eviction in new {
-        Arc::make_mut(&mut state.deleted).insert(eviction.run_no);
+        Arc::make_mut(&mut state.deleted).extend([eviction.run_no]);
         state.active.remove(eviction.run_no);
     }
     let mut runs: Vec<RunNo> = found.frames.iter().map(|lexed| lexed.header.run_no).collect();

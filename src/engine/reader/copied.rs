@@ -76,7 +76,8 @@ impl Copied {
         let place = Place::Extent { extent: segment.extent() };
         damaged.extend(header.map(|damage| Corruption::new(place, damage)));
         let items = lex(bytes, segment.frames());
-        let odd = items.iter().filter(|item| item.offset() < self.end && !item.is_valid());
+        let is_odd = |item: &&Item| item.frame().is_none_or(|lexed| lexed.payload.is_err());
+        let odd = items.iter().filter(|item| item.offset() < self.end).filter(is_odd);
         damaged.extend(odd.map(|item| {
             let damage = item.frame().and_then(|lexed| lexed.payload.err());
             let place = Place::Frame(segment.position(item.offset()));

@@ -358,7 +358,7 @@ impl Tailing {
         if matches!(found.what, What::Eviction { .. }) {
             return self.tell_deletion(found, &segment);
         }
-        let is_deleted = self.replica.answers.open()?.deleted.contains(&found.run_no);
+        let is_deleted = self.replica.answers.open()?.deleted.contains(found.run_no);
         if is_deleted {
             return Ok(None);
         }

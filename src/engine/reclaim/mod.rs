@@ -35,6 +35,7 @@ use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::map::manifest::{Change, Use};
+use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::gc;
 use crate::index::IndexSnapshot;
@@ -168,7 +169,7 @@ impl Reclaimer {
         };
         compacting.live.retain(|id, _| !suspects.contains(id));
         let has_freed = core::mem::take(&mut compacting.has_freed);
-        let is_deleted = |run_no| deleted.contains(&run_no);
+        let is_deleted = |run_no| deleted.contains(run_no);
         let mut again = BTreeSet::new();
         let found = (&suspects, has_freed);
         let dead = self.find_dead(compacting, &catalog, found, is_deleted, &mut again);
@@ -340,13 +341,13 @@ impl Reclaimer {
         if waiting.is_empty() {
             return Ok(());
         }
-        let mut forgotten = HashSet::new();
+        let mut forgotten = RunSet::default();
         let freed = self.zero_and_free(compacting, &mut waiting, &mut forgotten);
         let mut state = self.log.state.lock();
         state.retired.append(&mut waiting);
         // The last place that evicts a run may be one that the catalog does not cover.
         for eviction in state.tail.builder.evictions() {
-            let _ = forgotten.remove(&eviction.run_no);
+            forgotten.remove(eviction.run_no);
         }
         let (catalog, later) = (Arc::clone(&state.catalog), state.unapplied.clone());
         drop(state);
@@ -359,7 +360,7 @@ impl Reclaimer {
             match compacting.unless_unread(segment.id(), evictions(segment))? {
                 Some(evicted) => {
                     for run_no in evicted {
-                        forgotten.remove(&run_no);
+                        forgotten.remove(run_no);
                     }
                 }
                 None => forgotten.clear(),
@@ -367,7 +368,7 @@ impl Reclaimer {
         }
         if !forgotten.is_empty() {
             let mut state = self.log.state.lock();
-            Arc::make_mut(&mut state.deleted).retain(|run_no| !forgotten.contains(run_no));
+            Arc::make_mut(&mut state.deleted).remove_all(&forgotten);
         }
         freed
     }
@@ -378,7 +379,7 @@ impl Reclaimer {
         &self,
         compacting: &mut Compacting,
         waiting: &mut Vec<Arc<Segment>>,
-        forgotten: &mut HashSet<RunNo>,
+        forgotten: &mut RunSet,
     ) -> Result<()> {
         // A manifest from before RETIRED would still refer to what is overwritten now.
         self.log.space.allocator.lock().cover()?;

@@ -12,7 +12,7 @@ use crate::engine::write::batch::{Batch, Expected};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
-use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId};
+use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId, Version};
 
 /// How often an erase looks again at a document that changes meanwhile, so that it reports the
 /// bytes of the version that it deleted. After that it deletes any version: each failed attempt
@@ -83,7 +83,8 @@ impl Retainer {
         let (space, id) = document_ids(name, key)?;
         let mut left = TRIES;
         let bytes = loop {
-            let found = self.log.reader.document_bytes(&space, &id)?;
+            let versions = self.log.reader.versions(&space, &id)?;
+            let found = versions.current().map(|found| (Version(found.run_no.0), found.bytes));
             let expected = match found {
                 _ if left == 0 => Expected::Anything,
                 Some((version, _)) => Expected::Version(version),

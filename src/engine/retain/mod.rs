@@ -17,11 +17,13 @@ use crate::engine::read::named::Detail;
 use crate::engine::read::resolve::stored_in;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::memory;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt};
+use crate::format::segments::run_set::RunSet;
 use crate::gc::{Protection, Retention, Rule, Totals, plan};
 use crate::index::RunRow;
 use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, SegmentId, Timestamp};
@@ -34,6 +36,10 @@ const EVICTED_AT_ONCE: usize = 1024;
 
 /// The most deleted runs whose segments are looked up one by one.
 const LOCATED: usize = 1024;
+
+/// From so many deleted runs on the index may be built anew, and freed memory goes back to the
+/// system.
+const MANY: u64 = 1000;
 
 /// The plan of a policy, for the runs as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +148,9 @@ impl Retainer {
 
     /// Carries out a policy.
     pub(crate) fn gc(&self, policy: &Retention) -> Result<Collected> {
+        // Opens an index that is not open yet: an index that opens while its runs are deleted gets
+        // the deletions one by one, which takes much longer. A failure is told by the checkpoint.
+        let _ = self.checkpoints.checkpoint();
         let (plan, catalog) = self.gc_plan(policy)?;
         self.carry_out(plan, Some(catalog))
     }
@@ -185,7 +194,7 @@ impl Retainer {
     fn carry_out(&self, mut plan: GcPlan, catalog: Option<Arc<Catalog>>) -> Result<Collected> {
         self.log.disk.check()?;
         let before = self.free_count();
-        let mut evicted = HashSet::with_capacity(plan.evict.len());
+        let mut evicted = RunSet::default();
         let mut done = self.evict_all(&plan.evict, catalog.as_ref(), &mut evicted);
         // The catalog holds its segments.
         drop(catalog);
@@ -200,10 +209,10 @@ impl Retainer {
             done = self.evict_all(&plan.evict, None, &mut evicted);
         }
         done?;
-        if evicted.len() < plan.evict.len() {
+        if evicted.len() < plan.evict.len() as u64 {
             let passed: u64 = plan
                 .evict
-                .extract_if(.., |run| !evicted.contains(&run.run_no))
+                .extract_if(.., |run| !evicted.contains(run.run_no))
                 .map(|run| run.bytes)
                 .sum();
             plan.totals.going = plan.evict.len() as u64;
@@ -213,7 +222,10 @@ impl Retainer {
             // What is not there may be deleted by a write that is not durable yet.
             self.log.sync_all()?;
         } else {
-            self.free_evicted(evicted.len() as u64)?;
+            self.free_evicted(evicted.len())?;
+            if evicted.len() >= MANY {
+                memory::give_back();
+            }
             self.log.due.want(Wanted::COMPACT);
             self.log.due.after_change();
         }
@@ -259,7 +271,7 @@ impl Retainer {
         &self,
         runs: &[PlannedEviction],
         planned: Option<&Arc<Catalog>>,
-        evicted: &mut HashSet<RunNo>,
+        evicted: &mut RunSet,
     ) -> Result<()> {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
         // A suspect is counted again, run by run. Few deletions must not count the entire store.
@@ -284,7 +296,7 @@ impl Retainer {
         &self,
         runs: &[PlannedEviction],
         planned: Option<&Arc<Catalog>>,
-        evicted: &mut HashSet<RunNo>,
+        evicted: &mut RunSet,
     ) -> Result<()> {
         let now = self.log.setup.now();
         let (mut rest, mut most) = (runs, EVICT_FRAME);
@@ -337,7 +349,7 @@ impl Retainer {
     /// Whether most runs of the index are deleted: rebuilding it is faster then, and small.
     fn is_index_stale(&self, evicted: u64) -> bool {
         let catalog = Arc::clone(&self.log.state.lock().catalog);
-        let Some(index) = catalog.index().filter(|_| evicted >= 1000) else { return false };
+        let Some(index) = catalog.index().filter(|_| evicted >= MANY) else { return false };
         evicted * 2 >= index.run_count() && self.log.check_directories().is_ok()
     }
 }
@@ -373,13 +385,14 @@ pub(crate) fn gc_plan_of(reader: &Reader, policy: &Retention) -> Result<(GcPlan,
     Ok((found, catalog))
 }
 
-/// The rows of these runs in the catalog; `None` if it has not changed since the plan.
+/// The rows of these runs in the catalog; `None` if it covers what that of the plan does. Then what
+/// happened to a run since is in memory, also if compactions have moved its frames.
 fn rows(
     catalog: &Arc<Catalog>,
     runs: &[PlannedEviction],
     planned: Option<&Arc<Catalog>>,
 ) -> Result<Option<HashMap<RunNo, RunRow>>> {
-    if planned.is_some_and(|planned| Arc::ptr_eq(catalog, planned)) {
+    if planned.is_some_and(|planned| planned.through() == catalog.through()) {
         return Ok(None);
     }
     let row = |run: &PlannedEviction| catalog.ask(|catalog| catalog.row(run.run_no)).transpose();
@@ -389,7 +402,7 @@ fn rows(
 
 /// Whether a planned run still exists, has ended and is not held.
 fn may_evict(state: &LogState, run_no: RunNo, rows: Option<&HashMap<RunNo, RunRow>>) -> bool {
-    if state.deleted.contains(&run_no) {
+    if state.deleted.contains(run_no) {
         return false;
     }
     let may = |row: &RunRow| row.status.is_ended() && !row.is_held();

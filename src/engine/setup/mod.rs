@@ -5,6 +5,7 @@ pub(crate) mod environment;
 pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod locks;
+pub(crate) mod memory;
 pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod signal;

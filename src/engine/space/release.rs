@@ -56,7 +56,12 @@ impl Space {
         let (len, most) =
             (self.disk.len()?, self.setup.extent_size.bytes().max(GIVEN_BACK_AT_ONCE));
         if space == SpaceReturn::Shrink {
-            allocator.release_last_reserve();
+            // The reserve, if it is the last extent, keeps the file from shrinking.
+            let last = allocator.manifest.last_in_use();
+            let reserve = &mut allocator.compaction_reserve;
+            if let Some(extent) = reserve.take_if(|extent| Some(*extent) == last) {
+                allocator.let_go(extent);
+            }
             let end = allocator.manifest.end_in_use();
             if len > end {
                 allocator.sync()?;

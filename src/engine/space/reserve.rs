@@ -6,7 +6,6 @@
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::SpaceReturn;
 use crate::engine::space::Space;
-use crate::engine::space::allocator::Allocator;
 use crate::error::{Error, Result};
 
 /// Stores that use fewer extents have no reserve, since it would enlarge them too much.
@@ -40,16 +39,6 @@ impl Space {
             && let Some(extent) = allocator.compaction_reserve.take()
         {
             allocator.let_go(extent);
-        }
-    }
-}
-
-impl Allocator {
-    /// Gives the reserve back if it is the last extent and keeps the file from shrinking.
-    pub(crate) fn release_last_reserve(&mut self) {
-        let last = self.manifest.last_in_use();
-        if let Some(extent) = self.compaction_reserve.take_if(|extent| Some(*extent) == last) {
-            self.let_go(extent);
         }
     }
 }

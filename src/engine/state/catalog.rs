@@ -2,7 +2,6 @@
 //! the directories of the segments. A catalog never changes; the engine replaces it. It holds its
 //! segments, so their extents are not reused while the catalog is in use.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +12,7 @@ use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
+use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::Purpose;
 use crate::index::{
     self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing, Places,
@@ -133,11 +133,6 @@ impl Catalog {
         self.index.as_ref()
     }
 
-    /// Whether the index failed to answer since the catalog was made.
-    pub(crate) fn index_failed(&self) -> bool {
-        self.failed.get().is_some()
-    }
-
     /// Why the index failed to answer since the catalog was made.
     pub(crate) fn index_failure(&self) -> Option<IndexError> {
         self.failed.get().copied()
@@ -160,7 +155,7 @@ impl Catalog {
         question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,
     ) -> Result<T> {
         if let Some(index) = &self.index
-            && !self.index_failed()
+            && self.failed.get().is_none()
         {
             match question(index) {
                 Ok(answer) => return Ok(answer),
@@ -187,7 +182,7 @@ impl Catalog {
     /// Stops asking an index whose answers contradict each other. Answers whether there is one that
     /// was asked until now.
     pub(crate) fn doubt_index(&self) -> bool {
-        if self.index.is_none() || self.index_failed() {
+        if self.index.is_none() || self.failed.get().is_some() {
             return false;
         }
         self.blame_index(IndexError::Damaged(Damage::IndexPages));
@@ -214,11 +209,11 @@ impl Catalog {
     /// Whether the index agrees with the directories (I4); `None` if there is no index or it could
     /// not be read. For deleted runs a difference is accepted: while the index has not applied an
     /// eviction, segments of its run may already be gone.
-    pub(crate) fn index_matches(&self, deleted: &HashSet<RunNo>) -> Result<Option<bool>> {
+    pub(crate) fn index_matches(&self, deleted: &RunSet) -> Result<Option<bool>> {
         let Some(index) = &self.index else { return Ok(None) };
         let matches = || {
             let is_excused = |run_no: Option<RunNo>| match run_no {
-                Some(run_no) => deleted.contains(&run_no),
+                Some(run_no) => deleted.contains(run_no),
                 None => !deleted.is_empty(),
             };
             match index::check(index, self, &is_excused) {

@@ -1,9 +1,10 @@
 //! Which runs a segment evicts, and which of them have frames in it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
+use crate::format::segments::run_set::RunSet;
 use crate::types::RunNo;
 
 /// Whether a sealed segment evicts runs.
@@ -26,7 +27,7 @@ pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Res
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let own: HashSet<RunNo> = evictions(segment)?.into_iter().collect();
+    let own: RunSet = evictions(segment)?.into_iter().collect();
     let found: Vec<RunNo> = segment.in_directory(|directory| {
         if asked.len() >= directory.run_count() as usize {
             return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
@@ -34,6 +35,6 @@ pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Res
         let find = |run_no: &RunNo| Ok(directory.find_no(*run_no)?.map(|_| *run_no));
         asked.keys().filter_map(|run_no| find(run_no).transpose()).collect()
     })?;
-    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(run_no);
+    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(*run_no);
     Ok(found.into_iter().filter(is_asked).collect())
 }

@@ -88,7 +88,9 @@ fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
     entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
     entry.records += 1;
     entry.late += u32::from(header.flags & FLAG_LATE != 0);
-    entry.bytes += record_len(header);
+    let in_frame = header.payload_len.saturating_sub(u32::from(header.name_len));
+    let is_in_chunks = header.flags & FLAG_CHUNKS != 0;
+    entry.bytes += u64::from(if is_in_chunks { header.extra } else { in_frame });
 }
 
 /// Notes the records of a block, after [`note_frame`]. If its payload is damaged, only what the
@@ -116,13 +118,4 @@ pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, pa
 /// Updates whether a run is cold in a segment: whether all of its records and chunks there are.
 fn note_cold(entry: &mut RunEntry, cold: bool) {
     entry.cold = cold && (entry.cold || entry.records == 0 && entry.chunks == 0);
-}
-
-/// The length of a record's payload, including a payload in chunks.
-pub(crate) fn record_len(header: &FrameHeader) -> u64 {
-    if header.flags & FLAG_CHUNKS != 0 {
-        u64::from(header.extra)
-    } else {
-        u64::from(header.payload_len.saturating_sub(u32::from(header.name_len)))
-    }
 }

@@ -89,14 +89,14 @@ impl Catalog {
         if let Some(found) = self.known(run) {
             return Ok(found);
         }
-        let had_failed = self.index_failed();
+        let had_failed = self.index_failure();
         let numbers = self.ask(|catalog| catalog.run_numbers(RunRef::from(run)))?;
         let found = Arc::new(Found { numbers, ..Found::default() });
         if is_in_memory || !found.numbers.is_empty() {
             let mut kept = self.location_cache().found.lock();
             // What an index said that failed meanwhile is not kept: the cache is emptied behind
             // the failure, and perhaps was.
-            if self.index_failed() == had_failed {
+            if self.index_failure() == had_failed {
                 kept.insert(run, &found, most);
             }
         }
@@ -111,7 +111,7 @@ impl Catalog {
         {
             return Ok(Arc::clone(newest));
         }
-        let (list, had_failed) = (RunList::of_agent(agent), self.index_failed());
+        let (list, had_failed) = (RunList::of_agent(agent), self.index_failure());
         let rows = self.ask(|catalog| catalog.rows_page(&list, count, &|_| true))?;
         let all = rows.len() < count;
         let runs = rows.into_iter().filter_map(|(_, row)| row.map(RunSummary::from_row)).collect();
@@ -120,7 +120,7 @@ impl Catalog {
         if kept.len() >= AGENTS {
             kept.clear();
         }
-        if self.index_failed() == had_failed {
+        if self.index_failure() == had_failed {
             kept.insert(AgentId::new(agent)?, Arc::clone(&newest));
         }
         Ok(newest)

@@ -3,7 +3,7 @@
 //! One lock guards all of it. Under that lock order, sequence and place are assigned, the bytes are
 //! written, and the frame is noted.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::setup::options::TailWriter;
@@ -13,6 +13,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
 use crate::error::{Error, Result};
 use crate::format::frames::frame;
+use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
 use crate::format::{DirectoryBuilder, ExtentSize};
 use crate::index::RunRow;
@@ -40,7 +41,7 @@ pub(crate) struct LogState {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) active: ActiveRuns,
     /// Deleted runs that still have frames in some segment.
-    pub(crate) deleted: Arc<HashSet<RunNo>>,
+    pub(crate) deleted: Arc<RunSet>,
     /// Segments in which runs may have died since they were last checked.
     pub(crate) suspects: BTreeSet<SegmentId>,
     /// How many bytes were deleted since a compaction found nothing more to gain, roughly. All if
@@ -195,7 +196,7 @@ impl LogState {
     pub(crate) fn take_sealed(&mut self, segment: Arc<Segment>) {
         let builder = core::mem::take(&mut self.tail.builder);
         let mut built: Vec<_> = builder.runs().iter().map(|run| &run.entry).collect();
-        if built.iter().all(|entry| self.deleted.contains(&entry.run_no)) {
+        if built.iter().all(|entry| self.deleted.contains(entry.run_no)) {
             // No later deletion makes it a suspect.
             self.suspects.insert(segment.id());
         }
@@ -217,7 +218,7 @@ impl LogState {
         row_of: &mut dyn FnMut(RunNo, bool) -> Result<Option<RunRow>>,
     ) -> Result<()> {
         for entry in runs.filter_map(|run_no| builder.run(run_no)).map(|built| &built.entry) {
-            if self.deleted.contains(&entry.run_no) {
+            if self.deleted.contains(entry.run_no) {
                 continue;
             }
             if self.active.get(entry.run_no).is_none() {

@@ -66,11 +66,6 @@ impl Item {
             Self::Gap { .. } => None,
         }
     }
-
-    /// Whether this is a frame with a valid header and payload.
-    pub(crate) fn is_valid(&self) -> bool {
-        self.frame().is_some_and(|lexed| lexed.payload.is_ok())
-    }
 }
 
 /// Cuts a segment into items. It continues behind a SEAL frame, since an earlier recovery may have
@@ -318,20 +313,11 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
     let bytes = &*segment.read_up_to(end as usize)?;
     let extent_len = segment.extent_size().bytes_u32() as usize;
     let piece = Piece { at: 0, bytes, extent_len };
-    let rebuilt = directory_of(piece, segment.frames(), (end, next_run_no));
-    Ok((crc32fast::hash(&rebuilt) == digest).then_some(rebuilt))
-}
-
-/// The directory of a segment that ends at `end`, by its frames. All its batches are whole.
-pub(crate) fn directory_of(
-    extent: Piece<'_>,
-    check: &FrameCheck,
-    (end, next_run_no): (u32, RunNo),
-) -> Vec<u8> {
-    let frames = frames_below(&lex(extent.bytes, check), end);
+    let frames = frames_below(&lex(bytes, segment.frames()), end);
     let mut replayed = Replayed::default();
-    replay_piece(&mut replayed, extent, &frames, end, &mut |_| None);
-    replayed.builder.encode(next_run_no)
+    replay_piece(&mut replayed, piece, &frames, end, &mut |_| None);
+    let rebuilt = replayed.builder.encode(next_run_no);
+    Ok((crc32fast::hash(&rebuilt) == digest).then_some(rebuilt))
 }
 
 /// The directory in the payload of a SEAL frame, if both are whole.

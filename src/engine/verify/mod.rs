@@ -2,7 +2,6 @@
 
 mod segments;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::engine::Engine;
@@ -18,8 +17,9 @@ use crate::format::map::header::{HeaderFault, StaticHeader};
 use crate::format::map::manifest::read_area;
 use crate::format::map::owner;
 use crate::format::map::superblock::Superblock;
+use crate::format::segments::run_set::RunSet;
 use crate::format::{OWNER_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT};
-use crate::types::{LogPosition, RunNo};
+use crate::types::LogPosition;
 
 /// The result of checking everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -60,7 +60,7 @@ struct Moment {
     tail: Arc<Segment>,
     /// The end of the log in the tail.
     end: u32,
-    deleted: Arc<HashSet<RunNo>>,
+    deleted: Arc<RunSet>,
     /// The directory of the tail that is being built.
     directory: Vec<u8>,
 }

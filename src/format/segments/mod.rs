@@ -4,4 +4,5 @@ pub mod directory;
 pub mod directory_builder;
 pub(crate) mod run_entry;
 pub(crate) mod run_map;
+pub(crate) mod run_set;
 pub mod segment;

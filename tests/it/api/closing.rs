@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use runlog::storage::{FileStorage, MemoryStorage};
+use runlog::storage::MemoryStorage;
 use runlog::{
     Compression, Error, NewRecord, Options, Outcome, Payload, Record, Result, RunLog, RunQuery,
 };
@@ -268,14 +268,6 @@ fn closing_a_store_in_memory_leaves_what_was_handed_out() {
     let held = hold(&log);
     log.close().unwrap();
     held.assert_closed();
-}
-
-#[test]
-fn handles_are_send_and_sync() {
-    fn check<T: Send + Sync + 'static>() {}
-    check::<RunLog>();
-    check::<FileStorage>();
-    check::<Payload>();
 }
 
 #[test]

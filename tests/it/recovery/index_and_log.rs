@@ -12,8 +12,8 @@ use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{
-    Activity, Compaction, Compression, IndexRecovery, Observer, Options, Outcome, Phase, RunLog,
-    RunQuery,
+    Activity, Compaction, Compression, IndexRecovery, Observer, Options, Outcome, Phase, Retention,
+    RunLog, RunQuery,
 };
 use runlog_sim::{CrashImages, OpKind, SimDisk, Survivors};
 
@@ -85,6 +85,25 @@ fn name(run: usize) -> String {
 fn is_whole(log: &RunLog, run: usize) -> bool {
     let trace = log.trace(name(run).as_str());
     trace.is_ok_and(|trace| trace.filter(Result::is_ok).count() == usize::from(RECORDS))
+}
+
+#[test]
+fn the_deletion_of_most_runs_builds_an_index_of_the_rest_also_before_the_old_one_is_open() {
+    let (storage, builds) = (Arc::new(MemoryStorage::new()), Arc::new(Builds::default()));
+    let counted = options().observer(builds.clone());
+    let log = counted.clone().create_storage(storage.clone()).unwrap();
+    for run in 0..2100 {
+        let _ = log.start_run("agent", &name(run), ()).unwrap().end(&Outcome::completed()).unwrap();
+    }
+    log.close().unwrap();
+    let idle = counted.scheduler(Arc::new(Background::default()));
+    let log = idle.open_storage(storage).unwrap();
+    let gone = log.gc(&Retention::new().keep_newest(100)).unwrap().plan.evict.len();
+    assert_eq!((gone, builds.count(), builds.failures()), (2000, 2, 0));
+    assert_eq!(
+        (log.runs(&RunQuery::new()).count(), log.verify().unwrap().problems.len()),
+        (100, 0)
+    );
 }
 
 /// The directory with a deletion is damaged, and built again from the frames.

@@ -22,6 +22,7 @@ use crate::engine::write::ticket::Ticket;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
+use crate::format::segments::run_set::RunSet;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{
     AgentId, Durability, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version,
@@ -205,7 +206,7 @@ impl Log {
                 planned.iter().map(|write| is_loaded(write, &state)).collect()
             };
             // Versions that were deleted meanwhile are left out under the lock.
-            let none = HashSet::new();
+            let none = RunSet::default();
             let (mut state, stored) = self.reader.asked(|catalog| {
                 let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
                     Write::Append { .. } if *loaded => Ok(Stored::Run(Vec::new())),
@@ -360,7 +361,7 @@ impl Log {
         for run_no in evicted {
             state.active.remove(*run_no);
         }
-        Arc::make_mut(&mut state.deleted).extend(evicted);
+        Arc::make_mut(&mut state.deleted).extend(evicted.iter().copied());
         // Only segments that the catalog covers can be freed.
         if suspects.iter().any(|id| state.catalog.segment(*id).is_some()) {
             self.due.want(Wanted::COMPACT);
