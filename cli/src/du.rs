@@ -82,7 +82,7 @@ impl Parts {
             ("stored_bytes", stored, "records of runs, and documents"),
             ("directory_bytes", directories, "directories of the log"),
             ("dead_bytes", dead_bytes, "dead: deleted, or unused ends of segments"),
-            ("open_bytes", room, "room behind the end of the log"),
+            ("open_bytes", room, "room after the end of the log"),
             ("index_bytes", index, "index"),
             ("map_bytes", map, "map of the file"),
             ("retired_bytes", retired, "dead, being read"),

@@ -22,7 +22,7 @@ const RESULTS: usize = 16;
 /// what `start` gives it.
 ///
 /// It ends when `take` answers that it is enough, or at the first failure: one of `next` comes
-/// behind the results of the things before it. A thread with many results waits for its turn.
+/// after the results of the things before it. A thread with many results waits for its turn.
 pub(crate) fn in_order<T: Send, R: Send, S>(
     mut next: impl FnMut() -> Result<Option<T>, Failure> + Send,
     start: impl Fn() -> S + Sync,
@@ -93,7 +93,7 @@ mod tests {
     fn results_come_in_the_order_of_the_things() {
         let mut taken = Vec::new();
         let spin = |(): &mut (), number: u32, give: &mut dyn FnMut(u32) -> bool| {
-            // Some take longer than those behind them.
+            // Some take longer than those after them.
             let spun = |sum, at| std::hint::black_box(sum + at - at);
             give((0..(number % 7) * 1000).fold(number, spun));
         };

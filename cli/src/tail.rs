@@ -1,7 +1,7 @@
 //! `runlog tail`: the last records of a run, of an agent or of the store, and with `-f` what
 //! follows them.
 //!
-//! Each record is printed whole and once: [`Reader::follow`] goes on behind what was read, and what
+//! Each record is printed whole and once: [`Reader::follow`] goes on after what was read, and what
 //! both give is left out by its number.
 
 use std::collections::VecDeque;
@@ -115,7 +115,7 @@ fn one(log: &Reader, summary: &RunSummary, printer: &mut Printer<'_>) -> Result<
     if !printer.args.follow {
         return Ok(());
     }
-    // An end from here on is an event behind the cursor.
+    // An end from here on is an event after the cursor.
     let has_ended = log.run(run)?.status.is_ended();
     let mut follower = log.follow(Follow::Run(run), end)?;
     while let Some(event) = printer.next(&mut follower, has_ended)? {

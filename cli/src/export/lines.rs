@@ -20,7 +20,7 @@ use super::outcome::{Counted, Why, Written, each_record};
 pub(crate) enum Form {
     /// A line for each record: its payload, if that is one line of JSON, else its envelope.
     Records,
-    /// The file that it was imported from, and behind the lines of one what was appended since.
+    /// The file that it was imported from, and after the lines of one what was appended since.
     Original(Box<Origin>),
     /// A trace of OpenTelemetry, of a run that was imported or not.
     Trace(Option<Box<Origin>>),

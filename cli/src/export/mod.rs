@@ -268,7 +268,7 @@ fn file_names(run: &RunSummary, form: &Form) -> Vec<String> {
             Form::Trace(_) => ".otlp.jsonl",
             Form::Records => ".jsonl",
             Form::Original(_) if form.is_of_files() => "",
-            // A name with a dot and without an ending would lose what is behind the dot.
+            // A name with a dot and without an ending would lose what is after the dot.
             Form::Original(origin) => ending(&origin.imported_from)
                 .filter(|ending| !ending.is_empty() || !name.contains('.'))
                 .unwrap_or(".jsonl"),
