@@ -74,7 +74,7 @@ impl Importer<'_> {
     /// Imports a session of several files.
     pub(crate) fn session(&self, source: &Source, parts: &Parts) -> Result<Done, FileError> {
         let ((files, modified), format) = (parts.read()?, parts.format);
-        self.progress(files.text().len());
+        self.progress(files.text().len() as u64);
         let (text, parsed) = (files.text(), files.parse(format));
         let (items, join) = cut(text, &parsed.steps, format, (PART, ContentType::TEXT));
         let (kind, bytes) = ((format, Layout::Files), text.as_bytes());

@@ -21,7 +21,7 @@ use crate::formats::probe::Known;
 
 use super::args::ImportArgs;
 use super::done::{Done, How, Mark, Notice};
-use super::input::Input;
+use super::input::{IN_MEMORY, Input};
 use super::refusal::FileError;
 use super::sidecars::Kind;
 use super::tree::Source;
@@ -33,13 +33,15 @@ pub(crate) struct Importer<'a> {
     /// The store that a dry run reads, if there is one: then `log` is an empty one.
     reads: Option<&'a Reader>,
     pub(crate) args: &'a ImportArgs,
+    /// The longest file of lines that is held in memory.
+    pub(crate) in_memory: u64,
     /// How many bytes have been read.
     bytes: AtomicU64,
 }
 
 impl<'a> Importer<'a> {
     pub(crate) fn new(log: &'a RunLog, reads: Option<&'a Reader>, args: &'a ImportArgs) -> Self {
-        Self { log, reads, args, bytes: AtomicU64::new(0) }
+        Self { log, reads, args, in_memory: IN_MEMORY, bytes: AtomicU64::new(0) }
     }
 }
 
@@ -58,19 +60,19 @@ impl Importer<'_> {
         {
             return Ok(done);
         }
-        let input = match Input::new(&file, &metadata, &source.file_name()) {
+        let input = match Input::new(&file, &source.file_name(), self.in_memory) {
             Err(FileError::File(refusal)) if refusal.may_pass && self.args.follow => {
                 return Ok(waits());
             }
             input => input?,
         };
-        if has_original(source, &input) {
+        if self.has_original(source, &input) {
             return Ok(no_run(Kind::Copies));
         }
         if !self.is_wanted(input.format()) {
             return Ok(no_run(Kind::OtherFormats));
         }
-        self.progress(input.bytes().len());
+        self.progress(input.len);
         match &input.known {
             Known::Lines(format) => self.lines(source, &input, *format),
             Known::Document(format, text) => self.document(source, &input, *format, text),
@@ -82,13 +84,25 @@ impl Importer<'_> {
     }
 
     /// Counts bytes that are read.
-    pub(crate) fn progress(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    pub(crate) fn progress(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// How many bytes have been read.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a file that was compressed or put away is all in the one beside it.
+    fn has_original(&self, source: &Source, input: &Input) -> bool {
+        let original = source.original.as_ref().and_then(|original| {
+            let (file, _) = original.file().ok()?;
+            Input::new(&file, &source.file_name(), self.in_memory).ok()
+        });
+        original.is_some_and(|original| {
+            input.format().and(original.format()).is_some()
+                && input.is_beginning_of(&original).unwrap_or_default()
+        })
     }
 
     /// Whether the user wants files of a format.
@@ -229,18 +243,6 @@ impl Importer<'_> {
             None => self.log.runs(&query).map(id).collect(),
         }
     }
-}
-
-/// Whether a file that was compressed or put away is all in the one beside it.
-fn has_original(source: &Source, input: &Input) -> bool {
-    let original = source.original.as_ref().and_then(|original| {
-        let (file, metadata) = original.file().ok()?;
-        Input::new(&file, &metadata, &source.file_name()).ok()
-    });
-    let is_read = |input: &Input| input.format().is_some();
-    original.is_some_and(|original| {
-        is_read(input) && is_read(&original) && original.bytes().starts_with(input.bytes())
-    })
 }
 
 /// A file that is a sidecar.

@@ -14,6 +14,7 @@
 //! So a run in progress is always what its file was, to the byte.
 
 use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
 
 use runlog::{Allow, Outcome, RunSummary, Timestamp, Trace};
 use runlog_stores::json_lines::UNTERMINATED;
@@ -25,7 +26,7 @@ use crate::formats::{Format, Layout};
 use super::done::{Done, How, Imported, Mark};
 use super::feed::{Feed, Item};
 use super::file::{Importer, waits};
-use super::input::{Input, read};
+use super::input::{Input, Text, read};
 use super::reading::{CHECKED, Options, Reading};
 use super::refusal::FileError;
 use super::tree::Source;
@@ -50,6 +51,8 @@ struct LinesFile<'a> {
     format: Format,
     /// When the file was last written: the time of lines that come before the first time.
     modified: Timestamp,
+    /// All lines, without what they say.
+    survey: Reading<'a>,
     reading: Reading<'a>,
 }
 
@@ -61,13 +64,24 @@ impl Importer<'_> {
         input: &Input,
         format: Format,
     ) -> Result<Done, FileError> {
-        let bytes = input.bytes();
-        let reading = Reading::new(bytes, self.options(format));
-        let (lines, len) = reading.survey()?;
-        let text = bytes.get(..len).unwrap_or_default();
-        let origin = source.origin((format, Layout::Lines), input.encoding, text, lines);
-        let modified = input.modified;
-        let mut file = LinesFile { importer: self, source, format, modified, reading };
+        let (text, modified, options) = (&input.text, input.modified, self.options(format));
+        let survey = Reading::new(text, options)?.survey()?;
+        let (lines, len) = (survey.seen.records, survey.seen.bytes + survey.seen.records);
+        let origin =
+            |bytes: &[u8]| source.origin((format, Layout::Lines), input.encoding, bytes, lines);
+        // The last line may have no end.
+        let origin = match text {
+            Text::InMemory(bytes) => {
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                origin(bytes.get(..len).unwrap_or(bytes))
+            }
+            Text::OnDisk(_, from, _) => {
+                let bytes = Some((from + len).min(input.len));
+                Origin { bytes, digest: survey.digest(), ..origin(b"") }
+            }
+        };
+        let reading = Reading::new(text, options)?;
+        let mut file = LinesFile { importer: self, source, format, modified, survey, reading };
         let how = match self.existing(source)? {
             None if self.args.follow && lines == 0 => return Ok(waits()),
             None => {
@@ -77,7 +91,7 @@ impl Importer<'_> {
             Some((summary, stored)) => match file.go_on(&summary, &stored, &origin)? {
                 Some(how) => how,
                 None => {
-                    file.reading = Reading::new(bytes, self.options(format));
+                    file.reading = Reading::new(text, options)?;
                     file.add(&origin, Some(&summary))?;
                     How::Replaced
                 }
@@ -94,14 +108,12 @@ impl Importer<'_> {
         (file, metadata): (&File, &Metadata),
         mark: &Mark,
     ) -> Result<Option<Done>, FileError> {
-        let checked = mark.offset().min(CHECKED as u64);
-        let from = mark.offset() - checked;
-        let Some(len) = metadata.len().checked_sub(from).filter(|len| *len >= checked) else {
+        let (from, checked) = (mark.offset(), mark.offset().min(CHECKED as u64));
+        let Some(len) = metadata.len().checked_sub(from) else {
             return Ok(None);
         };
-        let bytes = read(file, from, len)?;
-        let at = usize::try_from(checked).unwrap_or_default();
-        if digest(bytes.get(..at).unwrap_or_default()) != mark.before {
+        let before = read(file, from - checked, checked)?;
+        if digest(&before) != mark.before {
             return Ok(None);
         }
         let Some((summary, _)) = self.existing(source)? else {
@@ -111,10 +123,15 @@ impl Importer<'_> {
         if summary.records != mark.seen.records || summary.status.is_ended() {
             return Ok(None);
         }
-        let format = mark.format;
-        let reading = Reading::resume(&bytes, at, self.options(format), mark.seen.clone());
-        let modified = metadata.modified()?.into();
-        let mut file = LinesFile { importer: self, source, format, modified, reading };
+        let (format, modified) = (mark.format, metadata.modified()?.into());
+        let text = Text::new(file, (from, len), self.in_memory)?;
+        let reading = || -> io::Result<_> {
+            let mut reading = Reading::new(&text, self.options(format))?;
+            (reading.seen, reading.before) = (mark.seen.clone(), before.clone());
+            Ok(reading)
+        };
+        let (survey, reading) = (reading()?.survey()?, reading()?);
+        let mut file = LinesFile { importer: self, source, format, modified, survey, reading };
         let how = file.rest(&summary)?;
         how.map(|how| file.done(how, true)).transpose()
     }
@@ -126,24 +143,28 @@ impl Importer<'_> {
 
     /// Whether a run is that of a file which has its ids: whether the file begins with its records.
     pub(crate) fn is_run_of(&self, source: &Source, origin: &Origin) -> Result<bool, FileError> {
-        let (file, metadata) = source.location.file()?;
-        let input = Input::new(&file, &metadata, &source.file_name())?;
+        let (file, _) = source.location.file()?;
+        let input = Input::new(&file, &source.file_name(), self.in_memory)?;
         let format = origin.format.unwrap_or(Format::JsonLines);
-        let own = source.origin((format, origin.layout), input.encoding, input.bytes(), 0);
         let summary = self.run(source.ids().into())?;
         if origin.layout != Layout::Lines {
             let latest = self.latest(&summary, origin.clone())?;
+            let mut bytes = Vec::new();
+            if latest.bytes == Some(input.len) {
+                input.open()?.read_to_end(&mut bytes)?;
+            }
+            let own = source.origin((format, origin.layout), input.encoding, &bytes, 0);
             return Ok((latest.bytes, latest.digest) == (own.bytes, own.digest));
         }
         if summary.records == 0 && origin.path.is_some() {
-            return Ok(own.bytes == Some(0));
+            return Ok(input.len == 0);
         }
-        if origin.bytes > own.bytes {
+        if origin.bytes > Some(input.len) {
             return Ok(false);
         }
-        let mut reading = Reading::new(input.bytes(), self.options(format));
+        let mut reading = Reading::new(&input.text, self.options(format))?;
         let has_more = match compare(self.trace(source.ids().into())?, &mut reading)? {
-            Compared::Beginning => reading.next().is_some(),
+            Compared::Beginning => reading.item()?.is_some(),
             Compared::Completed => true,
             Compared::Unfinished => false,
             Compared::Differs(_) => return Ok(false),
@@ -157,11 +178,12 @@ impl Importer<'_> {
 impl<'a> LinesFile<'a> {
     /// Imports the file as a new run, or in the place of an old one.
     fn add(&mut self, origin: &Origin, old: Option<&RunSummary>) -> Result<(), FileError> {
-        let ahead = self.reading.ahead();
+        let ahead = self.reading.ahead()?;
         let start = self.reading.seen.first_time.unwrap_or(self.modified);
         let (importer, source) = (self.importer, self.source);
         let fill = |ids: (&str, &str)| {
             self.append(ids, Allow::nothing(), ahead, start)?;
+            self.check()?;
             self.end(ids)
         };
         match old {
@@ -184,7 +206,7 @@ impl<'a> LinesFile<'a> {
                 && stored.records == Some(summary.records);
             let compared = if is_same {
                 // The lines are read in any case, since they say how the run ended.
-                self.reading.by_ref().for_each(drop);
+                while self.reading.item()?.is_some() {}
                 Compared::Beginning
             } else {
                 compare(self.importer.trace(self.source.ids().into())?, &mut self.reading)?
@@ -208,11 +230,11 @@ impl<'a> LinesFile<'a> {
     /// Appends the lines that the run does not have; `None` if the file has to be imported anew.
     fn rest(&mut self, summary: &RunSummary) -> Result<Option<How>, FileError> {
         let has_ended = summary.status.is_ended();
-        let has_more = self.reading.survey()?.0 > 0;
+        let has_more = self.reading.seen.records < self.survey.seen.records;
         if has_more {
             let said_its_end = has_ended && self.reading.seen.end.is_some();
             let at = self.reading.seen.last_time.unwrap_or(summary.started_at);
-            let ahead = self.reading.ahead();
+            let ahead = self.reading.ahead()?;
             // A run starts at the first time that its file gives.
             let starts_elsewhere = !has_ended && ahead.iter().any(|item| item.at.is_some());
             if said_its_end || starts_elsewhere {
@@ -221,6 +243,7 @@ impl<'a> LinesFile<'a> {
             let allow = Allow::nothing().after_end(has_ended);
             self.append(self.source.ids(), allow, ahead, at)?;
         }
+        self.check()?;
         let ends = !has_ended && self.outcome().is_some();
         if ends {
             self.end(self.source.ids())?;
@@ -237,8 +260,19 @@ impl<'a> LinesFile<'a> {
         at: Timestamp,
     ) -> Result<(), FileError> {
         let mut feed = Feed::new(self.importer, ids, allow, at);
-        ahead.into_iter().chain(&mut self.reading).try_for_each(|item| feed.take(item))?;
+        ahead.into_iter().try_for_each(|item| feed.take(item))?;
+        while let Some(item) = self.reading.item()? {
+            feed.take(item)?;
+        }
         feed.flush()
+    }
+
+    /// Whether all lines were read, as the survey found them.
+    fn check(&self) -> Result<(), FileError> {
+        if self.reading.digest() == self.survey.digest() {
+            return Ok(());
+        }
+        Err(FileError::not_yet("the file changed while it was read"))
     }
 
     /// How the run ends, if its lines say so, or the user does.
@@ -271,8 +305,9 @@ fn compare(mut trace: Trace, reading: &mut Reading<'_>) -> Result<Compared, File
         let (kind, payload) = (record.kind(), record.payload());
         let number = reading.seen.records + 1;
         let has_no_end = is_kind(kind, UNTERMINATED);
-        let goes_on = has_no_end && reading.rest().starts_with(payload);
-        let item = reading.next();
+        let goes_on =
+            has_no_end && reading.peek()?.is_some_and(|(line, _)| line.starts_with(payload));
+        let item = reading.item()?;
         let own = item.as_ref().and_then(|item| item.kind.as_deref());
         let is_same = item.as_ref().is_some_and(|item| item.payload == payload)
             && [UNTERMINATED, ENVELOPE].iter().all(|one| is_kind(kind, one) == is_kind(own, one));

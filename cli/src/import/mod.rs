@@ -10,9 +10,11 @@
 //! 3. An empty file is a run without records.
 //! 4. Other files are cut as [`Layout`](crate::formats::Layout) says.
 //!
-//! A file is read into memory once it is known that it can be imported. So the cost is bounded by
-//! the data in it: lines are no longer than a record, and a file with more than
-//! [`MAX_HOLES`](runlog_stores::json_lines::MAX_HOLES) of holes is refused.
+//! A file is read into memory once it is known that it can be imported. A file of lines that is
+//! longer than [`IN_MEMORY`](input::IN_MEMORY) is read twice instead, line by line: once to see
+//! how many lines it has, and once to import them. So the cost is bounded: lines are no longer than
+//! a record, and a file with more than [`MAX_HOLES`](runlog_stores::json_lines::MAX_HOLES) of holes
+//! is refused.
 //!
 //! A run is imported whole or refused whole. Problems of one file never stop the others; problems
 //! of the store do.

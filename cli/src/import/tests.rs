@@ -11,11 +11,15 @@ use runlog::{
 };
 use tempfile::TempDir;
 
+use crate::formats::Format;
 use crate::formats::origin::Origin;
 use crate::output::Output;
 
 use super::args::ImportArgs;
+use super::done::Done;
 use super::file::Importer;
+use super::input::{IN_MEMORY, Input, Text};
+use super::refusal::FileError;
 use super::replace::{STAND_IN, StandIn};
 use super::report::Reporter;
 use super::scan_loop::ScanLoop;
@@ -27,7 +31,12 @@ struct Fixture {
     log: RunLog,
     /// Of an import, and of one that follows.
     args: [ImportArgs; 2],
+    /// The longest file of lines that is held in memory.
+    in_memory: u64,
 }
+
+/// All files of lines in memory, those of more bytes than these not, and none.
+const LIMITS: [u64; 3] = [IN_MEMORY, 40, 0];
 
 /// All that a store says of a run and its records.
 #[derive(Debug, PartialEq)]
@@ -52,7 +61,11 @@ impl Fixture {
         fs::create_dir(folder.path().join("logs")).expect("a folder");
         let log = Options::new().create(folder.path().join("store")).expect("a store");
         let follows = ImportArgs { follow: true, ..ImportArgs::default() };
-        Self { folder, log, args: [ImportArgs::default(), follows] }
+        Self { folder, log, args: [ImportArgs::default(), follows], in_memory: IN_MEMORY }
+    }
+
+    fn of_limit(in_memory: u64) -> Self {
+        Self { in_memory, ..Self::new() }
     }
 
     fn logs(&self) -> PathBuf {
@@ -69,7 +82,13 @@ impl Fixture {
     }
 
     fn importer(&self, follows: bool) -> Importer<'_> {
-        Importer::new(&self.log, None, &self.args[usize::from(follows)])
+        self.importer_with(&self.args[usize::from(follows)])
+    }
+
+    fn importer_with<'a>(&'a self, args: &'a ImportArgs) -> Importer<'a> {
+        let mut importer = Importer::new(&self.log, None, args);
+        importer.in_memory = self.in_memory;
+        importer
     }
 
     /// One round over the files; none may be refused.
@@ -143,9 +162,10 @@ fn whole(name: &str, text: &str) -> Told {
 
 /// Cuts each file at every byte, imports all cuts, then all whole files.
 fn cut_and_continued(first_follows: bool, then_follows: bool) {
-    for (name, text) in FILES {
+    let files = FILES.into_iter().flat_map(|file| LIMITS.map(|limit| (file, limit)));
+    for ((name, text), in_memory) in files {
         let wanted = whole(name, text);
-        let fixture = Fixture::new();
+        let fixture = Fixture::of_limit(in_memory);
         let ending = name.split('.').next_back().expect("an ending");
         let names: Vec<String> = (0..=text.len()).map(|cut| format!("r{cut}.{ending}")).collect();
         let mut scan = ScanLoop::default();
@@ -167,7 +187,8 @@ fn cut_and_continued(first_follows: bool, then_follows: bool) {
             fixture.scan(&mut ScanLoop::default(), false);
         }
         for cut in 0..=text.len() {
-            assert_eq!(fixture.told(&format!("r{cut}")), wanted, "{name} cut at {cut}");
+            let told = fixture.told(&format!("r{cut}"));
+            assert_eq!(told, wanted, "{name} cut at {cut}, {in_memory} in memory");
         }
         fixture.log.close().expect("closed");
     }
@@ -190,8 +211,8 @@ fn a_file_that_is_imported_and_then_followed_gives_the_run_of_the_whole_file() {
 
 #[test]
 fn a_file_that_grows_byte_by_byte_gives_the_run_of_the_whole_file() {
-    for (name, text) in [FILES[1], FILES[2]] {
-        let fixture = Fixture::new();
+    for ((name, text), in_memory) in [(FILES[1], IN_MEMORY), (FILES[2], IN_MEMORY), (FILES[2], 0)] {
+        let fixture = Fixture::of_limit(in_memory);
         let mut scan = ScanLoop::default();
         for cut in 0..=text.len() {
             fixture.write(name, &text.as_bytes()[..cut]);
@@ -214,15 +235,90 @@ fn a_long_file_that_is_followed_gives_the_run_of_the_whole_file() {
     let line =
         |n: u32| format!("{{\"type\":\"turn\",\"n\":{n},\"text\":\"{}\"}}\n", "x".repeat(99));
     let text: String = (0..400).map(line).collect();
-    let fixture = Fixture::new();
-    let mut scan = ScanLoop::default();
-    for len in [9_000, 9_001, 20_000, 41_111, text.len()] {
-        fixture.write("r.jsonl", &text.as_bytes()[..len]);
-        fixture.scan(&mut scan, true);
-        let lines = text[..len].matches('\n').count();
-        assert_eq!(fixture.told("r").records.len(), lines, "{len} bytes");
+    for in_memory in [IN_MEMORY, 10_000, 0] {
+        let fixture = Fixture::of_limit(in_memory);
+        let mut scan = ScanLoop::default();
+        for len in [9_000, 9_001, 20_000, 41_111, text.len()] {
+            fixture.write("r.jsonl", &text.as_bytes()[..len]);
+            fixture.scan(&mut scan, true);
+            let lines = text[..len].matches('\n').count();
+            assert_eq!(fixture.told("r").records.len(), lines, "{len} bytes");
+        }
+        assert_eq!(fixture.told("r"), whole("r.jsonl", &text));
     }
-    assert_eq!(fixture.told("r"), whole("r.jsonl", &text));
+}
+
+/// The origin of a run says the same of its file, however that is read.
+#[test]
+fn a_file_on_the_disk_has_the_same_origin_as_one_in_memory() {
+    for text in [CAR, DAMAGED, "\u{feff}{\"a\":1}\n", "\u{feff}{\"a\":1}\n{\"a\":"] {
+        let origins = [IN_MEMORY, 0].map(|in_memory| {
+            let fixture = Fixture::of_limit(in_memory);
+            fixture.write("r.jsonl", text.as_bytes());
+            fixture.scan(&mut ScanLoop::default(), false);
+            (Origin { path: None, ..fixture.origin("r") }, fixture.told("r"))
+        });
+        assert_eq!(origins[0].0.bytes, Some(text.len() as u64));
+        assert_eq!(origins[0], origins[1]);
+    }
+}
+
+#[test]
+fn a_file_on_the_disk_is_left_out_where_it_is_all_in_the_one_beside_it() {
+    let fixture = Fixture::of_limit(0);
+    fixture.write("r.jsonl", CAR.as_bytes());
+    let file = File::open(fixture.logs().join("r.jsonl")).expect("a file");
+    let input = |text: &str, in_memory| {
+        fixture.write("x.jsonl", text.as_bytes());
+        let other = File::open(fixture.logs().join("x.jsonl")).expect("a file");
+        Input::new(&other, "x.jsonl", in_memory).expect("a file")
+    };
+    for (own, other) in [(0, 0), (0, IN_MEMORY), (IN_MEMORY, 0)] {
+        let whole = Input::new(&file, "r.jsonl", other).expect("a file");
+        let is_in = |text: &str| input(text, own).is_beginning_of(&whole).expect("read");
+        assert!(is_in(CAR) && is_in(&CAR[..99]) && is_in(""));
+        assert!(!is_in(&format!("{CAR}1")) && !is_in(&CAR[1..]));
+    }
+}
+
+/// Goal: of a file that changed between its two readings nothing is imported, and the run that was
+/// there stays. Method: a file of the system that has another text each time it is read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_changes_between_two_readings_is_refused() {
+    let fixture = Fixture::of_limit(0);
+    let import = |text: Option<Text>, name: &str, replace| {
+        let source = found(&fixture.logs()).sources.remove(0);
+        let (file, _) = source.location.file().expect("a file");
+        let mut input = Input::new(&file, name, 0).expect("a file");
+        input.text = text.unwrap_or(input.text);
+        let args = ImportArgs { replace, ..ImportArgs::default() };
+        fixture.importer_with(&args).lines(&source, &input, Format::JsonLines)
+    };
+    let changing = || {
+        let file = File::open("/proc/sys/kernel/random/uuid").expect("the file");
+        Some(Text::OnDisk(file, 0, 37))
+    };
+    let is_refused = |done: Result<Done, FileError>| match done {
+        Err(FileError::File(refusal)) => {
+            refusal.to_string() == "the file changed while it was read"
+        }
+        _ => false,
+    };
+    let line = format!("{}\n", "x".repeat(36));
+    fixture.write("r.jsonl", line.as_bytes());
+    assert!(is_refused(import(changing(), "r.jsonl", false)));
+    assert!(fixture.log.run(("a", "r")).is_err());
+    assert!(matches!(import(None, "r.jsonl", false), Ok(Done::Run(_))));
+    let before = fixture.told("r");
+    assert!(is_refused(import(changing(), "r.jsonl", true)));
+    assert!(fixture.told("r") == before);
+    assert_eq!(others(&fixture), [""; 0]);
+    // One that becomes shorter.
+    let file = File::open(fixture.logs().join("r.jsonl")).expect("a file");
+    let shorter = Some(Text::OnDisk(file, 0, 99));
+    assert!(matches!(import(shorter, "r.jsonl", true), Err(FileError::File(_))));
+    assert!(fixture.told("r") == before);
 }
 
 #[test]
