@@ -22,9 +22,9 @@ use crate::screen::Style;
 use crate::store;
 use crate::table::{self, Column};
 
-/// How many runs a thread takes at once, and about how many bytes of them, at most: to hand over
-/// what one says takes as long as to read a short one.
-const TOGETHER: (usize, u64) = (64, 1 << 20);
+/// How many runs a thread takes at once: to hand over what one says takes as long as to read a
+/// short one.
+const TOGETHER: usize = 16;
 
 /// The options of `usage`.
 #[derive(Debug, clap::Args)]
@@ -84,14 +84,7 @@ pub(crate) fn run(args: &UsageArgs, path: &Path, out: &mut Output) -> Result<Exi
     let mut runs = log.runs(&args.filters.query().oldest_first());
     in_order(
         || {
-            let (mut some, mut bytes) = (Vec::new(), 0);
-            while some.len() < TOGETHER.0
-                && bytes < TOGETHER.1
-                && let Some(run) = runs.next().transpose()?
-            {
-                bytes += run.bytes;
-                some.push(run);
-            }
+            let some: Vec<_> = runs.by_ref().take(TOGETHER).collect::<Result<_, _>>()?;
             Ok((!some.is_empty()).then_some(some))
         },
         // Each thread has a handle and words of its own, so that none waits for another.

@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::store;
 
 /// How many runs a thread takes at once, at most, and how often it does that, at least.
-const TOGETHER: usize = 16;
+const SHARE: usize = 128;
 const SHARES: usize = 8;
 
 /// Searches. Its exit codes are those of grep, so a failure is 2.
@@ -48,9 +48,7 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
     let (is_json, screen) = (out.is_json(), out.screen().cloned());
     let has_groups = !is_json && screen.is_some() && !args.runs && !args.count;
     let mut turns = Turns::new(out, args.limit.unwrap_or(usize::MAX), has_groups);
-    // Runs that were written at the same time are next to one another, and one thread searches them
-    // together. Two would wait for one another.
-    let mut shares = runs.chunks((runs.len() / (threads() * SHARES)).clamp(1, TOGETHER));
+    let mut shares = runs.chunks((runs.len() / (threads() * SHARES)).clamp(1, SHARE));
     in_order(
         || Ok(shares.next()),
         // Each thread has a handle and a pattern of its own, so that none waits for another.
@@ -59,7 +57,7 @@ fn search(args: &SearchArgs, path: &Path, out: &mut Output) -> Result<Exit, Fail
             Searcher { args, log, pattern, is_json, screen }
         },
         |searcher, some, give| {
-            if let Err(failure) = searcher.together(some, give) {
+            if let Err(failure) = searcher.runs(some, give) {
                 give(Err(failure));
             }
         },

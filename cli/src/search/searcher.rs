@@ -40,6 +40,8 @@ pub(super) struct Searched<'r> {
     starts: Vec<usize>,
     /// The records that could not be read.
     damage: Vec<String>,
+    /// Whether a part of the results was given.
+    has_given: bool,
     /// The record after the last one that is shown.
     shown: Option<Seq>,
     /// The number of records to show after it.
@@ -52,17 +54,19 @@ impl<'r> Searched<'r> {
     pub(super) fn new(run: &'r RunSummary, trace: Option<Trace>, out: Output<Vec<u8>>) -> Self {
         let (starts, damage, shown, format) = (Vec::new(), Vec::new(), None, None);
         let (at, matches, wanted) = (Lsn(0), 0, 0);
-        Self { run, trace, at, matches, out, starts, damage, shown, wanted, format }
+        let has_given = false;
+        Self { run, trace, at, matches, out, starts, damage, has_given, shown, wanted, format }
     }
 
-    /// The results since the last call.
-    pub(super) fn take(&mut self) -> Found {
-        Found {
-            bytes: self.out.take(),
-            starts: std::mem::take(&mut self.starts),
-            damage: std::mem::take(&mut self.damage),
-            is_over: self.trace.is_none(),
+    /// The results since the last call, if there are any.
+    pub(super) fn take(&mut self) -> Option<Found> {
+        if self.out.len() == 0 && self.damage.is_empty() {
+            return None;
         }
+        let (bytes, goes_on) = (self.out.take(), self.has_given);
+        self.has_given |= !bytes.is_empty();
+        let (starts, damage) = (std::mem::take(&mut self.starts), std::mem::take(&mut self.damage));
+        Some(Found { bytes, starts, damage, goes_on })
     }
 }
 

@@ -10,16 +10,28 @@ use super::turns::Found;
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// How many runs are searched together.
+const TOGETHER: usize = 16;
+
 /// How far one run is searched before the others, in places of the log.
 const STRIDE: u64 = 256;
 
+/// Gives a result, and answers whether more is wanted.
+type Give<'g> = dyn FnMut(Result<Found, Failure>) -> bool + 'g;
+
 impl Searcher<'_> {
     /// Searches these runs, and gives what it finds in their order, as long as that is wanted.
-    pub(super) fn together(
-        &self,
-        runs: &[RunSummary],
-        give: &mut dyn FnMut(Result<Found, Failure>) -> bool,
-    ) -> Result<(), Failure> {
+    pub(super) fn runs(&self, runs: &[RunSummary], give: &mut Give<'_>) -> Result<(), Failure> {
+        for some in runs.chunks(TOGETHER) {
+            if !self.together(some, give)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether more is wanted.
+    fn together(&self, runs: &[RunSummary], give: &mut Give<'_>) -> Result<bool, Failure> {
         let mut open = VecDeque::new();
         for run in runs {
             let trace = match self.log.trace(RunRef::from(run)) {
@@ -32,8 +44,10 @@ impl Searcher<'_> {
         }
         while let Some(first) = open.front_mut() {
             let is_over = first.trace.is_none();
-            if (is_over || first.out.len() >= CHUNK) && !give(Ok(first.take())) {
-                return Ok(());
+            let may_give = is_over || first.out.len() >= CHUNK;
+            // To give nothing takes as long as to search a short run.
+            if may_give && first.take().is_some_and(|found| !give(Ok(found))) {
+                return Ok(false);
             }
             if is_over {
                 open.pop_front();
@@ -44,7 +58,7 @@ impl Searcher<'_> {
                 self.records(one, until)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

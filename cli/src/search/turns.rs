@@ -12,8 +12,8 @@ pub(super) struct Found {
     pub(super) starts: Vec<usize>,
     /// The records that could not be read.
     pub(super) damage: Vec<String>,
-    /// Whether the run is over.
-    pub(super) is_over: bool,
+    /// Whether an earlier part of the run was given.
+    pub(super) goes_on: bool,
 }
 
 /// Prints what was found.
@@ -24,15 +24,12 @@ pub(super) struct Turns<'o> {
     /// Whether runs stand apart from one another.
     has_groups: bool,
     has_found: bool,
-    /// Whether a part of the run is printed.
-    is_within: bool,
     is_damaged: bool,
 }
 
 impl<'o> Turns<'o> {
     pub(super) fn new(out: &'o mut Output, most: usize, has_groups: bool) -> Self {
-        let (has_found, is_within, is_damaged) = (false, false, false);
-        Self { out, left: most, has_groups, has_found, is_within, is_damaged }
+        Self { out, left: most, has_groups, has_found: false, is_damaged: false }
     }
 
     /// Prints what was found in the run whose turn it is. Answers whether to go on.
@@ -45,15 +42,14 @@ impl<'o> Turns<'o> {
         let bytes = found.bytes.get(..most).unwrap_or_default();
         if !bytes.is_empty() && self.left > 0 {
             self.left -= found.starts.len().min(self.left);
-            if self.has_groups && self.has_found && !self.is_within {
+            if self.has_groups && self.has_found && !found.goes_on {
                 self.out.raw(b"\n")?;
             }
-            (self.has_found, self.is_within) = (true, true);
+            self.has_found = true;
             self.out.raw(bytes)?;
             // At once, as it is found.
             self.out.flush()?;
         }
-        self.is_within &= !found.is_over;
         Ok(self.left > 0)
     }
 
