@@ -37,9 +37,9 @@ pub(crate) enum Kind {
     /// Pictures, sound, films and fonts.
     Media,
     /// Beside the folder of the runs in the home of a program.
-    BesideRuns,
+    ProgramFiles,
     /// Beside the files of a session in its folder.
-    BesideSession,
+    SessionParts,
     /// A copy of a session that is there too, compressed or put away.
     Copies,
     /// Not of a format that `--only` names.

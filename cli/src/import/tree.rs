@@ -207,7 +207,7 @@ impl Walk<'_> {
             self.folder(&root, &beside, &mut Vec::new(), Folder::default());
         } else {
             for _ in beside {
-                self.count(Kind::BesideRuns);
+                self.count(Kind::ProgramFiles);
             }
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Walk<'_> {
             match &session {
                 Some(used) if used.contains(&entry.name) => continue,
                 Some(_) if !self.choice.args.all_files => {
-                    self.count(Kind::BesideSession);
+                    self.count(Kind::SessionParts);
                     continue;
                 }
                 _ => {}
@@ -477,7 +477,7 @@ mod tests {
             assert_eq!(ids(&find(&[path], &Choice::default())), whole);
         }
         let beside = find(&[root.path().to_path_buf()], &Choice::default());
-        assert_eq!((beside.notices.len(), beside.sidecars[&Kind::BesideRuns]), (1, 1));
+        assert_eq!((beside.notices.len(), beside.sidecars[&Kind::ProgramFiles]), (1, 1));
         assert_eq!(ids(&find(&[root.path().join("runs/b")], &Choice::default())), whole[1..]);
         assert_eq!(ids(&find(&[root.path().join("runs/a/..")], &Choice::default())), whole);
         assert_eq!(

@@ -141,7 +141,7 @@ fn of_the_home_of_a_program_only_the_sessions_are_imported() {
     }
     let ran = world.good(&["import", "--create", ".codex", ".claude"]);
     assert_eq!(ids(&world), ["-home-me/s", "codex/rollout-1", "codex/rollout-2"]);
-    assert!(ran.text().contains("beside runs 5"), "{ran:?}");
+    assert!(ran.text().contains("program files 5"), "{ran:?}");
 }
 
 #[test]
