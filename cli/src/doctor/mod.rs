@@ -238,7 +238,7 @@ impl Patient<'_> {
     fn is_imported(&self, run: &RunSummary) -> Result<bool, Failure> {
         match self.log.metadata(RunRef::from(run)) {
             Ok(metadata) => Ok(Origin::of(metadata.as_ref()).is_some()),
-            // It was deleted since, or what it says is damaged, which is told elsewhere.
+            // It was deleted since, or it is damaged: `verify` names the damage.
             Err(error) if error.is_not_found() || error.is_corruption() => Ok(false),
             Err(error) => Err(error.into()),
         }

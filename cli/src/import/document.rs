@@ -6,7 +6,7 @@
 //! | the steps of the document | then |
 //! |---|---|
 //! | begin with those of the run | the others are appended, and how all of them make the document |
-//! | differ | is a change: an error, or with `--replace` imported anew |
+//! | differ | is a change: an error, or with `--replace` the run is replaced |
 //!
 //! [`Revision`] says what the records are.
 

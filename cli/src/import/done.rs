@@ -55,7 +55,7 @@ pub(crate) enum How {
     Imported,
     /// A part was there, and the rest was added.
     Continued,
-    /// The run was there, and the file was imported anew in its place.
+    /// The file replaced the run that was there.
     Replaced,
     /// All of it was there.
     AlreadyThere,

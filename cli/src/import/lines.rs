@@ -5,11 +5,11 @@
 //! | is not there | | it is imported |
 //! | has all lines | | is already there |
 //! | has the first lines, and has not ended | has more | they are appended |
-//! | has the first lines, and no time from them | has more, and a time | it is imported anew |
-//! | has the first lines, and its file says that it ended | has more | it is imported anew |
+//! | has the first lines, and no time from them | has more, and a time | the run is replaced |
+//! | has the first lines, and its file says that it ended | has more | the run is replaced |
 //! | has the first lines, and was ended by hand or by `--end` | has more | they are late records |
-//! | ends in a line without an end, not ended by hand | has more of it | it is imported anew |
-//! | has other lines | | is a change: an error, or with `--replace` imported anew |
+//! | ends in a line without an end, not ended by hand | has more of it | the run is replaced |
+//! | has other lines | | is a change: an error, or with `--replace` the run is replaced |
 //!
 //! So a run in progress is always what its file was, to the byte.
 
@@ -192,8 +192,8 @@ impl<'a> LinesFile<'a> {
         }
     }
 
-    /// Compares a run with its file and appends what is missing; `None` if the file has to be
-    /// imported anew in the place of the run.
+    /// Compares a run with its file and appends what is missing; `None` if the run has to be
+    /// replaced.
     fn go_on(
         &mut self,
         summary: &RunSummary,
@@ -227,7 +227,7 @@ impl<'a> LinesFile<'a> {
         Err(FileError::differs(self.source.ids(), line.map(|line| ("line", line))))
     }
 
-    /// Appends the lines that the run does not have; `None` if the file has to be imported anew.
+    /// Appends the lines that the run does not have; `None` if the run has to be replaced.
     fn rest(&mut self, summary: &RunSummary) -> Result<Option<How>, FileError> {
         let has_ended = summary.status.is_ended();
         let has_more = self.reading.seen.records < self.survey.seen.records;

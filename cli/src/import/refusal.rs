@@ -49,7 +49,7 @@ impl FileError {
     /// A file that differs from its run, perhaps from this line or step on.
     pub(crate) fn differs(ids: (&str, &str), from: Option<(&str, u64)>) -> Self {
         let from = from.map(|(what, number)| format!(" from {what} {number} on"));
-        let why = "; --replace imports the file anew in its place";
+        let why = "; --replace replaces the run";
         let from = from.unwrap_or_default();
         Self::of_run(ids, &format!("is there already and differs{from}{why}"))
     }

@@ -1,4 +1,4 @@
-//! A file that is imported anew, in the place of its run.
+//! Replacing a run by what its file is now.
 //!
 //! The old run is deleted only once the new one is whole in the store. So nothing is lost if the
 //! store is full or the process dies, also where the file is gone by then. A run cannot get the ids
@@ -36,7 +36,7 @@ use super::refusal::{FileError, Refusal};
 pub(crate) const STAND_IN: &str = "runlog-import";
 
 /// Why a stand-in is held.
-const REASON: &str = "a run that is imported anew: the next import puts it in its place";
+const REASON: &str = "it replaces a run: the next import puts it in the place of that run";
 
 /// The metadata of a stand-in.
 #[derive(Debug, Serialize, Deserialize)]

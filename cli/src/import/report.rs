@@ -201,7 +201,7 @@ impl<'a> Reporter<'a> {
         let mut text = format!("{runs} {imported} into {}: {records}, {bytes}", shown(store));
         for (n, what) in [
             (sums.already_there, grouped(sums.already_there) + " already there"),
-            (sums.replaced, grouped(sums.replaced) + " of them anew"),
+            (sums.replaced, grouped(sums.replaced) + " of them replaced"),
             (sums.skipped, grouped(sums.skipped) + " skipped"),
             (sums.unknown, grouped(sums.unknown) + " not recognised"),
             (sums.missing, grouped(sums.missing) + " not found"),
