@@ -10,7 +10,7 @@ const RUNS: u64 = 100_000;
 const AGENTS: u64 = 50;
 const IN_PROGRESS: u64 = 64;
 /// The bytes of 30 records of 256 B with their headers.
-const BYTES: u64 = 30 * (256 + 72);
+const BYTES: u64 = 30 * (256 + 48);
 /// A run starts each second, and takes up to an hour.
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600;

@@ -35,7 +35,7 @@ mod workload;
 /// How many times the retained bytes are written.
 const TIMES: u64 = 20;
 /// The bytes of a record with its frame header.
-const FRAME_LEN: u64 = RECORD_LEN as u64 + 72;
+const FRAME_LEN: u64 = RECORD_LEN as u64 + 48;
 
 /// Counts running compactions.
 #[derive(Debug, Default)]

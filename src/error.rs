@@ -57,12 +57,12 @@ pub enum Error {
         /// The length of the file.
         len: u64,
     },
-    /// A newer version of this program wrote the file. It was not changed. The caller should update
-    /// the program.
+    /// The file has another version of the format. It was not changed. The caller should use a
+    /// program of that version.
     UnsupportedVersion {
-        /// The version that the file requires of a reader.
+        /// The version that the file requires of a reader; of an older file, its own.
         found: u32,
-        /// The newest version that this program knows.
+        /// The version that this program reads.
         supported: u32,
     },
     /// The file needs features that this program does not know. It was not changed. The caller

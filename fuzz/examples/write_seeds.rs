@@ -22,7 +22,7 @@ fn main() -> std::io::Result<()> {
         part(MANIFEST_AT + 64, 40),
         part(MANIFEST_AT, 64 + 12 * 40),
         part(EXTENTS_AT + 64, 400),
-        part(EXTENTS_AT + 64 + 72, 200),
+        part(EXTENTS_AT + 64 + 48, 200),
     ];
     for (number, page) in (0_u8..).zip(&pages) {
         write("decoders", &format!("structure-{number}"), number << 1, page)?;

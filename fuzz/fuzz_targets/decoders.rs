@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use runlog::format::frames::eviction::{decode_evictions, evicted_runs};
-use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck, FrameHeader, SegmentKey};
+use runlog::format::frames::frame::{FrameCheck, FrameHeader, LONG_HEADER_LEN, SegmentKey};
 use runlog::format::frames::{block, frame};
 use runlog::format::layout::ExtentSize;
 use runlog::format::map::header::StaticHeader;
@@ -96,20 +96,16 @@ fn area(mut bytes: Vec<u8>, repaired: bool) {
 }
 
 fn frame_header(mut bytes: Vec<u8>, repaired: bool) {
-    // The position that the bytes claim, so that they are not refused because of it.
-    let Some(position) = bytes.get(16..24) else { return };
-    let position = u64::from_le_bytes(position.try_into().unwrap_or_default());
-    let position = runlog::LogPosition::from_u64(position);
-    let key = SegmentKey { id: position.segment, salt: 11 };
-    if repaired && bytes.len() >= FRAME_HEADER_LEN {
-        repair_frame(&mut bytes, key.salt);
+    let (key, offset) = (SegmentKey { id: runlog::SegmentId(5), salt: 11 }, 640);
+    if repaired && bytes.len() >= LONG_HEADER_LEN {
+        repair_frame(&mut bytes, key.salt, offset);
     }
-    let _ = frame::claims_position(&bytes, position);
-    if let Ok(header) = FrameHeader::decode(&bytes, key, position.offset) {
-        let again = FrameHeader::decode(&header.encode(key.salt), key, position.offset);
+    if let Ok(header) = FrameHeader::decode(&bytes, key, offset) {
+        assert!(frame::may_be_header(&bytes));
+        let again = FrameHeader::decode(&header.encode(key.salt), key, offset);
         assert_eq!(again, Ok(header));
         let _ = header.frame_len();
-        let _ = header.check_payload(&FrameCheck::new(key), &bytes[FRAME_HEADER_LEN..]);
+        let _ = header.check_payload(&FrameCheck::new(key), &bytes[header.header_len()..]);
     }
 }
 

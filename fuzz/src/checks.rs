@@ -1,7 +1,8 @@
 //! Corrects the checksums of a damaged file, so that the damage is not detected by them. The
 //! offsets are those of the specification.
 
-use runlog::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN};
+use runlog::format::FrameKind;
+use runlog::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, LONG_HEADER_LEN};
 use runlog::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN};
 use runlog::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT};
 
@@ -26,11 +27,17 @@ pub fn repair_change(record: &mut [u8], generation: u64, index: u64) {
     record[..4].copy_from_slice(&crc.finalize().to_le_bytes());
 }
 
-/// Repairs the header of a frame.
-pub fn repair_frame(header: &mut [u8], salt: u64) {
+/// The length of the header of the frame that begins with these bytes.
+fn header_len(frame: &[u8]) -> usize {
+    FrameKind::from_code(frame[12]).map_or(FRAME_HEADER_LEN, |kind| kind.header_len(frame[13]))
+}
+
+/// Repairs the header of the frame at `offset`.
+pub fn repair_frame(header: &mut [u8], salt: u64, offset: u32) {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&salt.to_le_bytes());
-    crc.update(&header[4..FRAME_HEADER_LEN]);
+    crc.update(&offset.to_le_bytes());
+    crc.update(&header[4..header_len(header)]);
     header[..4].copy_from_slice(&crc.finalize().to_le_bytes());
 }
 
@@ -64,16 +71,17 @@ fn repair_segment(extent: &mut [u8]) {
     let salt = word(extent, 32);
     let mut at = 64;
     while let Some(frame) = extent.get_mut(at..) {
-        if frame.len() < FRAME_HEADER_LEN || frame[..4] == [0; 4] {
+        if frame.len() < LONG_HEADER_LEN || frame[..4] == [0; 4] {
             return;
         }
+        let start = header_len(frame);
         let len = u32::from_le_bytes([frame[8], frame[9], frame[10], frame[11]]) as usize;
-        if let Some(payload) = frame.get(FRAME_HEADER_LEN..FRAME_HEADER_LEN + len) {
+        if let Some(payload) = frame.get(start..start + len) {
             let crc = crc32fast::hash(payload).to_le_bytes();
             frame[4..8].copy_from_slice(&crc);
         }
-        repair_frame(frame, salt);
-        at += (FRAME_HEADER_LEN + len).next_multiple_of(FRAME_ALIGN);
+        repair_frame(frame, salt, at as u32);
+        at += (start + len).next_multiple_of(FRAME_ALIGN);
     }
 }
 

@@ -60,15 +60,15 @@ impl Error {
         matches!(self, Self::Busy { .. } | Self::Locked { .. })
     }
 
-    /// Whether the file was written by a newer version of this program.
-    pub fn is_newer_format(&self) -> bool {
+    /// Whether another version of this program wrote the file.
+    pub fn is_other_format(&self) -> bool {
         matches!(self, Self::UnsupportedVersion { .. } | Self::UnsupportedFeatures { .. })
     }
 
-    /// Whether another build of this program could do it: a newer version, or one with a Cargo
+    /// Whether another build of this program could do it: another version, or one with a Cargo
     /// feature that this one lacks.
     pub fn is_unsupported(&self) -> bool {
-        self.is_newer_format()
+        self.is_other_format()
             || matches!(self, Self::NeedsFeature { .. } | Self::NetworkFileSystem { .. })
     }
 

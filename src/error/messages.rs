@@ -98,8 +98,8 @@ impl Error {
             }
             Self::UnsupportedVersion { found, supported } => write!(
                 f,
-                "the file needs format version {found}, this program supports up to {supported}; \
-                 update the program"
+                "the file has format version {found}, this program reads version {supported}; use \
+                 a program of that version"
             ),
             Self::UnsupportedFeatures { unknown } => {
                 write!(f, "the file needs unknown features {unknown:#x}; update the program")

@@ -3,8 +3,8 @@
 use crate::format::codec;
 use crate::types::ExtentNo;
 
-/// The format version that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format version that this program writes, and the only one that it reads.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The size of the header, of a superblock slot and of the owner page.
 pub const PAGE: u64 = 4096;

@@ -195,7 +195,7 @@ fn errors_say_what_they_are_without_being_taken_apart() {
         ("corruption", Error::is_corruption),
         ("busy", Error::is_busy),
         ("disk full", Error::is_disk_full),
-        ("newer format", Error::is_newer_format),
+        ("other format", Error::is_other_format),
         ("not found", Error::is_not_found),
         ("closed", Error::is_closed),
         ("conflict", Error::is_conflict),

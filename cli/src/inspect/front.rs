@@ -177,7 +177,7 @@ fn header_in(page: &[u8]) -> Result<Result<StaticHeader, Damage>, Error> {
         Ok(header) => Ok(Ok(header)),
         Err(HeaderFault::Foreign) => Ok(Err(Damage::Magic)),
         Err(HeaderFault::Damaged(damage)) => Ok(Err(damage)),
-        Err(HeaderFault::Newer { min_reader: found }) => {
+        Err(HeaderFault::Version { found }) => {
             Err(Error::UnsupportedVersion { found, supported: FORMAT_VERSION })
         }
         Err(HeaderFault::Features { unknown }) => Err(Error::UnsupportedFeatures { unknown }),

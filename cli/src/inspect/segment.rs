@@ -3,13 +3,11 @@
 use runlog::format::frames::block::BlockHead;
 use runlog::format::frames::compression::Unreadable;
 use runlog::format::frames::eviction::decode_evictions;
-use runlog::format::frames::frame::{
-    Chunks, FLAG_CHUNKS, FRAME_ALIGN, FRAME_HEADER_LEN, claims_position, decode_ids,
-};
+use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_ALIGN, decode_ids, may_be_header};
 use runlog::format::map::manifest::{SealedAt, used_len};
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::format::{Directory, FrameCheck, FrameHeader, FrameKind, SegmentKey};
-use runlog::{Damage, ExtentNo, LogPosition, SegmentId};
+use runlog::{Damage, ExtentNo};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -31,7 +29,6 @@ pub(super) struct Segment {
     pub(super) extent: ExtentNo,
     /// Where it is in the file.
     at: u64,
-    id: SegmentId,
     sealed: Option<SealedAt>,
     bytes: Vec<u8>,
     check: FrameCheck,
@@ -43,14 +40,14 @@ impl Segment {
         (key, sealed): (SegmentKey, Option<SealedAt>),
         bytes: Vec<u8>,
     ) -> Self {
-        Self { extent, at, id: key.id, sealed, bytes, check: FrameCheck::new(key) }
+        Self { extent, at, sealed, bytes, check: FrameCheck::new(key) }
     }
 
     /// The frame at an offset, if its header checks and the segment has all of it.
     fn frame(&self, from: u32) -> Result<Piece, Damage> {
         let bytes = self.bytes.get(from as usize..).ok_or(Damage::Truncated)?;
         let header = FrameHeader::decode_with(bytes, &self.check, from)?;
-        let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len()).ok_or(Damage::Truncated)?;
+        let padded = bytes.get(header.header_len()..header.frame_len()).ok_or(Damage::Truncated)?;
         let damage = header.check_payload(&self.check, padded).err();
         let to = from.saturating_add(u32::try_from(header.frame_len()).unwrap_or(u32::MAX));
         Ok(Piece { from, to, frame: Some(header), damage })
@@ -82,8 +79,7 @@ impl Segment {
         let mut places = (at..end).step_by(FRAME_ALIGN).skip(1);
         places.find(|offset| {
             let bytes = self.bytes.get(*offset as usize..).unwrap_or_default();
-            let position = LogPosition { segment: self.id, offset: *offset };
-            claims_position(bytes, position) && self.frame(*offset).is_ok()
+            may_be_header(bytes) && self.frame(*offset).is_ok()
         })
     }
 
@@ -157,7 +153,7 @@ impl Segment {
 
     /// The payload of a frame, with the record kind before it.
     fn payload(&self, header: &FrameHeader) -> Option<&[u8]> {
-        let start = header.position.offset as usize + FRAME_HEADER_LEN;
+        let start = header.payload_at() as usize;
         self.bytes.get(start..start + header.payload_len as usize)
     }
 }
@@ -184,6 +180,7 @@ fn contents(header: &FrameHeader, payload: &[u8]) -> Result<Value, Damage> {
             let runs = (0..directory.run_count()).map(|slot| directory.run(slot));
             json!({"runs": runs.collect::<Result<Vec<_>, _>>()?})
         }
+        FrameKind::Watermark => json!({"durable": header.durable()}),
         FrameKind::End | FrameKind::Hold | FrameKind::Chunk | FrameKind::Commit => Value::Null,
     })
 }

@@ -120,11 +120,11 @@ fn damage_without_a_number_is_one_of_the_last() {
     log.sync().expect("synced");
     let bytes = fs::read(world.store()).expect("the store");
     drop((run, log));
-    // The headers are 72 bytes long, in front of the payloads.
+    // The headers are 48 bytes long, in front of the payloads.
     let harm = |bytes: &mut [u8], number: usize| {
         let text = text(number);
         let at = bytes.windows(text.len()).position(|part| part == text.as_bytes());
-        bytes[at.expect("it is there") - 72 + 20] ^= 1;
+        bytes[at.expect("it is there") - 48 + 20] ^= 1;
     };
     fs::write(world.store(), bytes).expect("the store");
     let log = options.open(world.store()).expect("it opens");

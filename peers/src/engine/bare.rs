@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use super::{Change, Engine, Level, New, Run, Writer};
 
 /// Bytes before each payload.
-const HEADER: usize = 72;
+const HEADER: usize = 48;
 /// The file. When it is full, it is written again from its start.
 const LEN: usize = 8 << 20;
 

@@ -176,7 +176,7 @@ impl Gathered {
                     }
                     Err(_) => return Ok(false),
                 },
-                FrameKind::Bind | FrameKind::Commit | FrameKind::Seal => {}
+                FrameKind::Bind | FrameKind::Commit | FrameKind::Seal | FrameKind::Watermark => {}
                 _ if dead => {}
                 _ if !self.names.contains_key(&header.run_no) => return Ok(false),
                 _ => runs.entry(header.run_no).or_default().push(Found {

@@ -5,7 +5,7 @@ use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result};
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids, frame_len};
+use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory::{
     DIRECTORY_HEADER_LEN, EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN,
@@ -39,7 +39,8 @@ impl Room {
     }
 
     fn fits(self, extent_size: ExtentSize) -> bool {
-        self.frames + frame_len(self.directory) <= extent_size.bytes_u32() as usize
+        self.frames + FrameKind::Seal.frame_len(0, self.directory)
+            <= extent_size.bytes_u32() as usize
     }
 }
 
@@ -91,7 +92,7 @@ impl Outputs {
     }
 
     fn add_run(&mut self, (number, run): (usize, &Moved), ids: usize, together: bool) {
-        let (bind, entry) = (frame_len(4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
+        let (bind, entry) = (FrameKind::Bind.frame_len(0, 4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
         let cost = |found: &Found| {
             let records = match found.header.kind {
                 FrameKind::Record | FrameKind::Chunk => 1,
@@ -130,7 +131,7 @@ impl Outputs {
     fn add_evictions(&mut self, evictions: &[(Lsn, Eviction)]) {
         for (place, (_, eviction)) in evictions.iter().enumerate() {
             // Each may begin a frame of its own.
-            let cost = frame_len(eviction.encoded_len());
+            let cost = FrameKind::Evict.frame_len(0, eviction.encoded_len());
             self.current();
             if !self.room.with(cost, EVICTION_COST).fits(self.extent_size) {
                 self.next();
@@ -254,8 +255,6 @@ impl Output {
     fn append(&mut self, mut pending_frame: PendingFrame<'_>) -> FrameHeader {
         pending_frame.header.position =
             LogPosition { segment: self.check.segment(), offset: self.end() };
-        // An output is not part of the log's order, so a durable position would mean nothing in it.
-        pending_frame.header.durable = LogPosition::default();
         pending_frame.encode(&self.check, &mut self.bytes);
         pending_frame.header
     }

@@ -11,9 +11,7 @@ use std::collections::HashSet;
 use crate::engine::compact::gather::{Found, Gathered};
 use crate::format::frames::block::{BLOCK_RAW, BlockBuilder, pack_chunk};
 use crate::format::frames::compression::Compressor;
-use crate::format::frames::frame::{
-    FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PLAIN, frame_len,
-};
+use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PLAIN};
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::RunNo;
 
@@ -101,7 +99,7 @@ impl Packing<'_> {
     fn close(&mut self) {
         let Some(first) = self.waiting.first().copied() else { return };
         let plainly: usize = self.waiting.iter().map(|found| found.header.frame_len()).sum();
-        let most = (plainly - plainly / GAIN_PART).saturating_sub(frame_len(0));
+        let most = (plainly - plainly / GAIN_PART).saturating_sub(FrameKind::Block.frame_len(0, 0));
         match self.block.finish(self.compressor, most) {
             Some((header, payload)) => {
                 self.waiting.clear();

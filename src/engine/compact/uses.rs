@@ -9,10 +9,9 @@ use crate::engine::setup::options::Compression;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
-use crate::format::Directory;
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::frame_len;
 use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
+use crate::format::{Directory, FrameKind};
 use crate::gc::choose::SegmentUse;
 use crate::index::{RunList, Statuses};
 use crate::types::{RunNo, RunStatus};
@@ -110,7 +109,9 @@ fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     let ids = agent.len() + run.len();
     let entry =
         RUN_ENTRY_LEN + HASH_LEN + ids + RECORD_COST * directory.record_list(slot)?.1 as usize;
-    Ok(directory.stored(slot)?.saturating_add((entry + frame_len(4 + ids)) as u64))
+    Ok(directory
+        .stored(slot)?
+        .saturating_add((entry + FrameKind::Bind.frame_len(0, 4 + ids)) as u64))
 }
 
 /// The sum of `of_run` over all runs of a segment that are not deleted.

@@ -40,6 +40,7 @@ pub(crate) fn finish(engine: &Engine, base: &Base, mut found: RecoveredLog) -> R
     log.space.allocator.lock().manifest.synced();
     state.record(log, next)?;
     let end = state.end_of_log();
+    state.stated = end;
     log.commit.begin(end);
     begin_epoch(log, &mut state, base, end)
 }

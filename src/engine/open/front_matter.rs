@@ -10,7 +10,7 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck};
+use crate::format::frames::frame::{FrameCheck, LONG_HEADER_LEN};
 use crate::format::map::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
 use crate::format::map::manifest::{
     AREA_HEADER_LEN, Area, AreaContents, Change, Extents, MAX_AREA_LEN, RECORD_LEN, Use, read_area,
@@ -144,8 +144,8 @@ pub(crate) fn identify(
             unknown if unknown == 0 || !to_write => return Ok((header.uuid, header.extent_size)),
             unknown => return Err(Error::UnsupportedFeatures { unknown }),
         },
-        Err(HeaderFault::Newer { min_reader }) => {
-            return Err(Error::UnsupportedVersion { found: min_reader, supported: FORMAT_VERSION });
+        Err(HeaderFault::Version { found }) => {
+            return Err(Error::UnsupportedVersion { found, supported: FORMAT_VERSION });
         }
         Err(HeaderFault::Features { unknown }) => {
             return Err(Error::UnsupportedFeatures { unknown });
@@ -237,7 +237,7 @@ fn has_unknown_segment(disk: &Disk, base: &Base) -> Result<bool> {
             continue;
         }
         let at = base.extent_size.offset_of(extent);
-        let head = match disk.read_padded(at, SEGMENT_HEADER_LEN as usize + FRAME_HEADER_LEN) {
+        let head = match disk.read_padded(at, SEGMENT_HEADER_LEN as usize + LONG_HEADER_LEN) {
             // Who needs the extent reads it again.
             Err(Error::Io { .. }) => continue,
             head => head?,

@@ -49,7 +49,7 @@ use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::DirectoryBuilder;
-use crate::format::frames::frame::{FRAME_HEADER_LEN, SegmentKey};
+use crate::format::frames::frame::{LONG_HEADER_LEN, SegmentKey};
 use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
 use crate::format::segments::run_set::RunSet;
@@ -176,7 +176,7 @@ pub(crate) fn segments(
 /// Refuses a file that ends before its durable data.
 pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
-    let header = u32::try_from(FRAME_HEADER_LEN).unwrap_or(u32::MAX);
+    let header = u32::try_from(LONG_HEADER_LEN).unwrap_or(u32::MAX);
     let sealed = known
         .sealed
         .iter()
@@ -305,6 +305,7 @@ pub(crate) fn first_state(
         next_segment,
         next_run_no,
         next_lsn,
+        stated: LogPosition::default(),
         promised: (next_run_no, next_lsn),
         closed: false,
         buffer: Vec::new(),

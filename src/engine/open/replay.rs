@@ -132,7 +132,7 @@ pub(crate) fn recover_log(
         let items = lex_up_to(&extent, segment.frames(), segment.data_end());
         for Lexed { header, .. } in items.iter().filter_map(Item::frame) {
             // Frames behind the end state the floor too, and their numbers are not reused.
-            log.floor = log.floor.max(header.durable);
+            log.floor = log.floor.max(header.durable().unwrap_or_default());
             log.next_lsn = log.next_lsn.max(Lsn(header.lsn.0.saturating_add(1)));
             let next = RunNo(header.run_no.0.saturating_add(1));
             log.next_run_no = log.next_run_no.max(next);
@@ -169,7 +169,7 @@ fn recover_segment(
     let replayed = replay(&extent, &frames, u32::MAX, &mut |_| None);
     report.damaged.extend(replayed.damaged);
     report.frames += frames.len() as u64;
-    let kept = frames.iter().chain(&seal).map(|lexed| lexed.header.durable);
+    let kept = frames.iter().filter_map(|lexed| lexed.header.durable());
     log.floor_of_kept = log.floor_of_kept.max(kept.max().unwrap_or_default());
     let sealed = seal.map(|lexed| SealedAt {
         end,

@@ -148,7 +148,7 @@ fn leave_durable(
     (from, found): (u32, &mut Found),
     position: impl Fn(u32) -> LogPosition,
 ) {
-    let said = found.frames.iter().map(|lexed| lexed.header.durable).max();
+    let said = found.frames.iter().filter_map(|lexed| lexed.header.durable()).max();
     current.floor = current.floor.max(said.unwrap_or_default());
     let floor = current.floor;
     found.frames.retain(|lexed| position(lexed.header.position.offset) < floor);

@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::salvage::locate::Located;
-use crate::engine::state::fold::CREATES;
 use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
-use crate::format::frames::frame::{FLAG_BATCH, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
+use crate::format::frames::frame::{
+    FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids,
+};
 use crate::format::map::manifest::used_len;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
@@ -156,7 +157,7 @@ impl Scan {
         let end = end.or(seal.map(|seal| seal.header.position.offset));
         let frames = frames_below(&items, end.unwrap_or(u32::MAX));
         if is_log {
-            let stated = frames.iter().map(|lexed| lexed.header.durable).max();
+            let stated = frames.iter().filter_map(|lexed| lexed.header.durable()).max();
             self.floor = self.floor.max(stated.unwrap_or_default());
         }
         let durable = match self.floor.segment.cmp(&segment.id()) {
@@ -240,7 +241,7 @@ impl Scan {
                 let ids = payload.and_then(|payload| decode_ids(payload).ok());
                 run.name = run.name.take().or(ids.map(|(agent, name, _)| (agent, name)));
                 let is_start = header.kind == FrameKind::Start;
-                run.is_created |= is_start && header.extra == CREATES;
+                run.is_created |= is_start && header.flags & FLAG_CREATES != 0;
                 if is_start && header.flags & FLAG_IMPLICIT == 0 {
                     keep_latest(&mut run.start, frame(code));
                 }

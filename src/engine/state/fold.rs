@@ -3,14 +3,11 @@
 
 use crate::format::frames::block::{BlockHead, seq_in};
 use crate::format::frames::frame::{
-    FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PLAIN,
+    FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PLAIN,
 };
 use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
 use crate::types::{RunNo, RunStatus};
-
-/// In a START: it creates its run, as opposed to a START after the first records.
-pub(crate) const CREATES: u32 = 1;
 
 /// Notes a frame that counts in the directory of its segment. Its run must have an entry.
 pub(crate) fn note_frame(
@@ -37,7 +34,7 @@ pub(crate) fn note_frame(
     let offset = header.position.offset;
     match header.kind {
         FrameKind::Start => {
-            if header.extra == CREATES {
+            if header.flags & FLAG_CREATES != 0 {
                 entry.created_at.get_or_insert(header.at);
             }
             if header.flags & FLAG_IMPLICIT == 0 {

@@ -52,6 +52,8 @@ pub(crate) struct LogState {
     pub(crate) next_segment: SegmentId,
     pub(crate) next_run_no: RunNo,
     pub(crate) next_lsn: Lsn,
+    /// The durable position that the last WATERMARK, or the opening, has stated.
+    pub(crate) stated: LogPosition,
     /// The superblock says that no number from these on was given out.
     pub(crate) promised: (RunNo, Lsn),
     pub(crate) closed: bool,

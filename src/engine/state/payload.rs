@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::Deref;
 use std::sync::Arc;
 
-use crate::engine::state::segment::{HEADER, Segment};
+use crate::engine::state::segment::Segment;
 use crate::format::FrameHeader;
 use crate::format::codec::len_u32;
 
@@ -138,6 +138,6 @@ impl CheckedFrame {
 
     /// The offset of the payload in the segment.
     pub(crate) fn start(&self) -> u32 {
-        self.header.position.offset.saturating_add(HEADER)
+        self.header.payload_at()
     }
 }

@@ -13,13 +13,13 @@ use crate::format::codec::Decoded;
 use crate::format::frames::block::MAX_BLOCK_RECORDS;
 use crate::format::frames::eviction;
 use crate::format::frames::frame::{
-    self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, claims_position, frame_len,
+    self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, LONG_HEADER_LEN, may_be_header,
 };
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::directory::RECORD_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
-use crate::types::{AgentId, LogPosition, RunId, RunNo};
+use crate::types::{AgentId, RunId, RunNo};
 
 /// A frame with a valid header.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +97,7 @@ pub(crate) fn lex_up_to(extent: &[u8], check: &FrameCheck, end: usize) -> Vec<It
 /// The next valid frame that starts before `written` and lies completely within the extent.
 fn next_valid(extent: &[u8], check: &FrameCheck, from: u32, written: usize) -> Option<u32> {
     let mut at = from.checked_add(1)?;
-    let headers = extent.get(..written.saturating_add(FRAME_HEADER_LEN)).unwrap_or(extent);
+    let headers = extent.get(..written.saturating_add(LONG_HEADER_LEN)).unwrap_or(extent);
     loop {
         let found = next_frame(headers, check, at)?;
         if lex_frame(extent, check, found).is_some() {
@@ -110,13 +110,13 @@ fn next_valid(extent: &[u8], check: &FrameCheck, from: u32, written: usize) -> O
 fn lex_frame(extent: &[u8], check: &FrameCheck, at: u32) -> Option<Lexed> {
     let bytes = extent.get(at as usize..)?;
     let header = FrameHeader::decode_with(bytes, check, at).ok()?;
-    let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len())?;
+    let padded = bytes.get(header.header_len()..header.frame_len())?;
     Some(Lexed { header, payload: header.check_payload(check, padded) })
 }
 
 /// The bytes of a frame's payload.
 pub(crate) fn payload_of<'a>(extent: &'a [u8], header: &FrameHeader) -> &'a [u8] {
-    let start = header.position.offset as usize + FRAME_HEADER_LEN;
+    let start = header.payload_at() as usize;
     extent.get(start..start + header.payload_len as usize).unwrap_or_default()
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Piece<'a> {
 impl<'a> Piece<'a> {
     /// The bytes of a frame's payload.
     pub(crate) fn payload_of(self, header: &FrameHeader) -> &'a [u8] {
-        let start = header.position.offset.saturating_sub(self.at) as usize + FRAME_HEADER_LEN;
+        let start = header.payload_at().saturating_sub(self.at) as usize;
         self.bytes.get(start..start + header.payload_len as usize).unwrap_or_default()
     }
 }
@@ -141,13 +141,12 @@ impl<'a> Piece<'a> {
 /// The frame at `at`, if the piece has all of it and its header checks.
 pub(crate) fn frame_in_piece(piece: Piece<'_>, check: &FrameCheck, at: u32) -> InPiece {
     let bytes = piece.bytes.get(at.saturating_sub(piece.at) as usize..).unwrap_or_default();
-    if bytes.len() < FRAME_HEADER_LEN {
-        return InPiece::Beyond;
-    }
-    let Ok(header) = FrameHeader::decode_with(bytes, check, at) else {
-        return if used_len(bytes) == 0 { InPiece::Blank } else { InPiece::Odd };
+    let header = match FrameHeader::decode_with(bytes, check, at) {
+        Ok(header) => header,
+        Err(Damage::Truncated) => return InPiece::Beyond,
+        Err(_) => return if used_len(bytes) == 0 { InPiece::Blank } else { InPiece::Odd },
     };
-    let Some(padded) = bytes.get(FRAME_HEADER_LEN..header.frame_len()) else {
+    let Some(padded) = bytes.get(header.header_len()..header.frame_len()) else {
         return InPiece::Beyond;
     };
     match header.check_payload(check, padded) {
@@ -291,7 +290,7 @@ fn note(
         // No segment lists more records than its directory has space for behind its frames.
         let most = header.extra.min(MAX_BLOCK_RECORDS);
         let directory = replayed.builder.encoded_len() + most as usize * RECORD_COST;
-        let end = lexed.end() as usize + frame_len(directory);
+        let end = lexed.end() as usize + FrameKind::Seal.frame_len(0, directory);
         if header.extra > most || end > piece.extent_len {
             tell(Damage::OutOfRange { found: end as u64, max: piece.extent_len as u64 });
         } else {
@@ -341,8 +340,7 @@ pub(crate) fn next_frame(extent: &[u8], check: &FrameCheck, from: u32) -> Option
     (start..extent.len().saturating_sub(FRAME_HEADER_LEN - 1)).step_by(FRAME_ALIGN).find_map(|at| {
         let offset = u32::try_from(at).ok()?;
         let bytes = extent.get(at..)?;
-        let position = LogPosition { segment: check.segment(), offset };
-        (claims_position(bytes, position) && FrameHeader::decode_with(bytes, check, offset).is_ok())
+        (may_be_header(bytes) && FrameHeader::decode_with(bytes, check, offset).is_ok())
             .then_some(offset)
     })
 }

@@ -16,7 +16,7 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::FRAME_HEADER_LEN;
+use crate::format::frames::frame::{FRAME_HEADER_LEN, LONG_HEADER_LEN};
 use crate::format::map::manifest::{Change, SealedAt};
 use crate::format::segments::directory::offset_in_list;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
@@ -24,8 +24,8 @@ use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, S
 use crate::index::Applied;
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
-/// The length of a frame's header, in the type of offsets.
-pub(crate) const HEADER: u32 = 72;
+/// The length of a frame's header without an extra, in the type of offsets.
+pub(crate) const HEADER: u32 = 48;
 const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 
 /// A segment of an open store.
@@ -198,7 +198,7 @@ impl Segment {
                 let loaded = match self.stored_directory() {
                     Ok(Cow::Borrowed(bytes)) => {
                         let seal = self.sealed().map_or(0, |sealed| sealed.seal as usize);
-                        let start = seal + FRAME_HEADER_LEN;
+                        let start = seal + LONG_HEADER_LEN;
                         Ok(DirectoryBytes::View(start..start + bytes.len()))
                     }
                     Ok(Cow::Owned(bytes)) => Ok(DirectoryBytes::Copy(bytes)),
@@ -268,7 +268,12 @@ impl Segment {
 
     /// The header of the frame at `offset`, checked.
     pub(crate) fn read_header(&self, offset: u32) -> Result<FrameHeader> {
-        let bytes = self.read(offset, FRAME_HEADER_LEN)?;
+        // A header without an extra may be the end of the file.
+        let long = self.read(offset, LONG_HEADER_LEN);
+        let bytes = match long {
+            Err(Error::Corrupt(_)) => self.read(offset, FRAME_HEADER_LEN)?,
+            read => read?,
+        };
         let header = FrameHeader::decode_with(&bytes, &self.frames, offset);
         header.map_err(|damage| self.damaged(offset, damage))
     }
@@ -294,7 +299,7 @@ impl Segment {
         let bytes = bytes.get(offset as usize..).unwrap_or_default();
         let header = FrameHeader::decode_with(bytes, &self.frames, offset)
             .map_err(|damage| self.damaged(offset, damage))?;
-        let padded = bytes.get(FRAME_HEADER_LEN..header.frame_len());
+        let padded = bytes.get(header.header_len()..header.frame_len());
         padded
             .ok_or(Damage::Truncated)
             .and_then(|padded| header.check_payload(&self.frames, padded))
@@ -342,8 +347,8 @@ impl Segment {
     /// The payload behind a checked header.
     pub(crate) fn read_payload(&self, header: &FrameHeader) -> Result<Cow<'_, [u8]>> {
         let offset = header.position.offset;
-        let padded = header.frame_len() - FRAME_HEADER_LEN;
-        let bytes = self.read(offset.saturating_add(HEADER), padded)?;
+        let padded = header.frame_len() - header.header_len();
+        let bytes = self.read(header.payload_at(), padded)?;
         header
             .check_payload(&self.frames, &bytes)
             .map_err(|damage| self.damaged(offset, damage))?;
@@ -422,7 +427,7 @@ impl Segment {
         let size = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
         let Some(SealedAt { seal, .. }) = self.sealed() else { return size };
         // A system call, because the range may have a hole.
-        let bytes = self.disk.read_padded(self.at + u64::from(seal), FRAME_HEADER_LEN);
+        let bytes = self.disk.read_padded(self.at + u64::from(seal), LONG_HEADER_LEN);
         let header =
             bytes.ok().and_then(|bytes| FrameHeader::decode_with(&bytes, &self.frames, seal).ok());
         let len = header.map_or(0, |header| header.frame_len());

@@ -5,9 +5,9 @@
 //!
 //! The **fast path** stores one record at Process level of a run that the tail's segment knows,
 //! onto zeros: most records. It does what [`place`](Log::place) does, in the same order, without
-//! the steps that such a record never needs: rolling, allocating, binding, writing zeros, and
-//! collecting frames in a buffer. If a record needs one of them, the fast path changes nothing and
-//! leaves the record to `place`.
+//! the steps that such a record never needs: rolling, allocating, binding, stating a new durable
+//! position, writing zeros, and collecting frames in a buffer. If a record needs one of them, the
+//! fast path changes nothing and leaves the record to `place`.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::engine::write::ticket::{Appended, Ticket};
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::block::MAX_RECORD;
 use crate::format::frames::frame::{
-    self, FLAG_BATCH, FLAG_IMPLICIT, FLAG_LATE, FRAME_HEADER_LEN, frame_len,
+    self, FLAG_BATCH, FLAG_CHUNKS, FLAG_IMPLICIT, FLAG_LATE, FRAME_HEADER_LEN,
 };
 use crate::format::segments::directory::RECORD_COST;
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
@@ -268,9 +268,13 @@ impl Log {
             let len = |record: &NewRecord<'_>| {
                 let whole = record.record_kind().len() + record.payload().len();
                 let in_chunks = record.record_kind().len() + frame::CHUNKS_LEN;
-                frame_len(if whole <= limit { whole } else { in_chunks })
+                if whole <= limit {
+                    FrameKind::Record.frame_len(0, whole)
+                } else {
+                    FrameKind::Record.frame_len(FLAG_CHUNKS, in_chunks)
+                }
             };
-            records.iter().map(len).sum::<usize>() + frame_len(0) + others
+            records.iter().map(len).sum::<usize>() + FrameKind::Commit.frame_len(0, 0) + others
         };
         let inline = self.extent_size.inline_limit() as usize;
         let limits = [inline, 4096, 256];
@@ -385,11 +389,12 @@ impl Log {
     ) -> Result<Option<LogPosition>> {
         let header = &mut frame.header;
         let Some(run) = state.active.get_mut(header.run_no) else { return Ok(None) };
-        if state.closed || run.status.is_ended() {
+        if state.closed || run.status.is_ended() || self.commit.durable() > state.stated {
             return Ok(None);
         }
         let len = header.frame_len();
-        let directory = frame_len(state.tail.builder.encoded_len() + RECORD_COST);
+        let directory = state.tail.builder.encoded_len() + RECORD_COST;
+        let directory = FrameKind::Seal.frame_len(0, directory);
         let kept = directory + reserve_len(self.extent_size) as usize;
         // This room includes what `place` would allocate, and nothing has to be rolled or sealed.
         let has_room = state.tail.offset as usize + len + kept <= state.tail.allocated as usize;
@@ -401,7 +406,6 @@ impl Log {
         header.seq = run.next_seq;
         header.position = state.tail.segment.position(state.tail.offset);
         header.lsn = state.next_lsn;
-        header.durable = self.commit.durable();
         let mut head = [0; HEAD];
         let (head, rest) = frame.in_two(state.tail.segment.frames(), &mut head);
         state.tail.put_frame(head, rest)?;

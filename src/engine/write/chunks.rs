@@ -21,7 +21,7 @@ use crate::engine::write::append::next_seq;
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::Result;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{CHUNKS_LEN, Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, frame_len};
+use crate::format::frames::frame::{CHUNKS_LEN, Chunks, FLAG_CHUNKS, FLAG_DOCUMENT};
 use crate::format::segments::directory::MAX_RUN_ENTRY_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
@@ -69,8 +69,8 @@ impl Log {
         let chunk = self.extent_size.inline_limit() as usize;
         let whole = |record: &NewRecord<'_>| record.record_kind().len() + record.payload().len();
         let need = records.iter().map(|record| match record.payload().len() {
-            _ if whole(record) <= limit => frame_len(whole(record)),
-            len => len + (len.div_ceil(chunk) + 1) * frame_len(0),
+            _ if whole(record) <= limit => FrameKind::Record.frame_len(0, whole(record)),
+            len => len + (len.div_ceil(chunk) + 1) * FrameKind::Chunk.frame_len(0, 0),
         });
         let is_long = records.iter().any(|record| whole(record) > limit);
         Rows { held: None, limit, need: need.sum(), is_long, now }
@@ -130,7 +130,7 @@ impl Log {
         let (extent, chunk) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
         // What frames cannot use of each segment, and a chunk that does not fit at its end.
         let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + chunk;
-        let kept = kept as usize + frame_len(MAX_RUN_ENTRY_COST);
+        let kept = kept as usize + FrameKind::Seal.frame_len(0, MAX_RUN_ENTRY_COST);
         let mut state = self.reader.open()?;
         let wanted = (state.tail.offset as usize + need + kept).min(extent as usize);
         state.tail.grow(wanted)?;

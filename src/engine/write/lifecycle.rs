@@ -6,7 +6,6 @@ use crate::engine::read::named::{Detail, metadata_in};
 use crate::engine::read::resolve::frame_in;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
-use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::state::segment::Segment;
 use crate::engine::values::summary::RunSummary;
@@ -16,7 +15,7 @@ use crate::engine::write::append::{Target, check_len, find};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
-use crate::format::frames::frame;
+use crate::format::frames::frame::{self, FLAG_CREATES};
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
 use crate::index::{Order, RunList, Statuses};
 use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq};
@@ -69,7 +68,7 @@ impl Log {
                     {
                         return Err(run.has_ended());
                     }
-                    (run_no, self.place_start(&mut state, run_no, ids, metadata, (0, 0), &mut [])?)
+                    (run_no, self.place_start(&mut state, run_no, ids, metadata, 0, &mut [])?)
                 }
                 None => self.create_run(&mut state, ids, metadata, 0, &mut [])?,
             };
@@ -124,7 +123,7 @@ impl Log {
         state.active.insert(new);
         state.active.complete(ids.1.as_str());
         let at = Metadata { at: Some(now), ..*metadata };
-        let placed = self.place_start(state, run_no, ids, &at, (CREATES, flags), pending);
+        let placed = self.place_start(state, run_no, ids, &at, FLAG_CREATES | flags, pending);
         let end = placed.inspect_err(|_| state.active.remove(run_no))?;
         Ok((run_no, end))
     }
@@ -136,12 +135,12 @@ impl Log {
         run_no: RunNo,
         (agent, run): (&AgentId, &RunId),
         metadata: &Metadata<'_>,
-        (extra, flags): (u32, u8),
+        flags: u8,
         pending: &mut [PendingFrame<'_>],
     ) -> Result<LogPosition> {
         let at = metadata.at.unwrap_or_else(|| self.setup.now());
         let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
-        (header.content, header.extra, header.flags) = (metadata.content, extra, flags);
+        (header.content, header.flags) = (metadata.content, flags);
         let mut payload = Vec::new();
         frame::encode_ids(agent, run, &mut payload);
         payload.extend_from_slice(metadata.payload);

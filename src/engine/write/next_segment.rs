@@ -8,9 +8,8 @@ use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD, reserve_len};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
-use crate::format::SegmentKey;
-use crate::format::frames::frame::frame_len;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::{FrameKind, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
 
 impl Log {
@@ -152,7 +151,7 @@ impl Log {
     /// closed.
     pub(crate) fn trim_unused(&self) -> Result<()> {
         let state = self.state.lock();
-        let directory = frame_len(state.tail.builder.encoded_len());
+        let directory = FrameKind::Seal.frame_len(0, state.tail.builder.encoded_len());
         let kept = u32::try_from(directory).unwrap_or(u32::MAX);
         let kept = kept.saturating_add(reserve_len(self.extent_size));
         let end = state.tail.offset.saturating_add(kept).min(self.extent_size.bytes_u32());

@@ -1,13 +1,13 @@
 //! Frames without a place: the work on them that needs no lock.
 
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck};
+use crate::format::frames::frame::{FRAME_ALIGN, FrameCheck, LONG_HEADER_LEN};
 use crate::format::segments::directory::{EVICTION_COST, RECORD_COST};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{MAX_KIND_LEN, RunNo, Timestamp};
 
 /// The longest head of a frame: the header, the kind, and the bytes that fill its last word.
-pub(crate) const HEAD: usize = FRAME_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
+pub(crate) const HEAD: usize = LONG_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
 
 /// A frame without a place. Its payload is in two parts, so that the kind is not copied.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl<'a> PendingFrame<'a> {
 
     /// Appends the bytes of the frame to `bytes`, filled up to whole words.
     pub(crate) fn encode(&self, check: &FrameCheck, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.header.encode_with(check));
+        bytes.extend_from_slice(self.header.encode_with(check, &mut [0; LONG_HEADER_LEN]));
         bytes.extend_from_slice(self.name);
         bytes.extend_from_slice(self.body);
         bytes.resize(bytes.len().next_multiple_of(FRAME_ALIGN), 0);
@@ -59,11 +59,13 @@ impl<'a> PendingFrame<'a> {
         check: &FrameCheck,
         head: &'h mut [u8; HEAD],
     ) -> (&'h [u8], &'a [u8]) {
-        let named = FRAME_HEADER_LEN + self.name.len();
+        let start = self.header.header_len();
+        let named = start + self.name.len();
         let whole = named.next_multiple_of(FRAME_ALIGN);
         let (first, rest) = self.body.split_at((whole - named).min(self.body.len()));
-        head[..FRAME_HEADER_LEN].copy_from_slice(&self.header.encode_with(check));
-        head[FRAME_HEADER_LEN..named].copy_from_slice(self.name);
+        let mut header = [0; LONG_HEADER_LEN];
+        head[..start].copy_from_slice(self.header.encode_with(check, &mut header));
+        head[start..named].copy_from_slice(self.name);
         head[named..named + first.len()].copy_from_slice(first);
         (&head[..whole], rest)
     }

@@ -14,7 +14,7 @@ use crate::engine::write::Log;
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction;
-use crate::format::frames::frame::{self, frame_len};
+use crate::format::frames::frame;
 use crate::format::segments::directory::{HASH_LEN, RUN_ENTRY_LEN};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
@@ -22,8 +22,9 @@ use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 
 impl Log {
     /// Puts frames into the file next to one another, with one write or, at Process level, one
-    /// store. Adds a BIND for each run that has no entry in the segment yet. Sets the positions and
-    /// the order of the frames. Returns the position after the last frame.
+    /// store. A WATERMARK comes first if a sync has moved the durable position, then a BIND for
+    /// each run that has no entry in the segment yet. Sets the positions and the order of the
+    /// frames. Returns the position after the last frame.
     pub(crate) fn place(
         &self,
         state: &mut LogState,
@@ -36,15 +37,16 @@ impl Log {
         }
         self.disk.check()?;
         self.promise_numbers(state)?;
-        let mut names = binds(state, pending, &state.tail.builder)?;
-        let mut need = room_for(pending, &names);
+        let mark = self.unstated(state, urgency);
+        let mut ahead = Ahead::of(mark, state, pending, &state.tail.builder)?;
+        let mut need = ahead.room_with(pending);
         if !self.fits(state, need, urgency)? {
             // Checked before the segment is sealed: frames that fit no segment must take no space.
             let empty = DirectoryBuilder::default();
-            names = binds(state, pending, &empty)?;
-            need = room_for(pending, &names);
+            ahead = Ahead::of(mark, state, pending, &empty)?;
+            need = ahead.room_with(pending);
             let kept = SEGMENT_HEADER_LEN + reserve_for(self.extent_size, urgency);
-            let len = (need.0 + frame_len(empty.encoded_len() + need.1)) as u64;
+            let len = (need.0 + FrameKind::Seal.frame_len(0, empty.encoded_len() + need.1)) as u64;
             let max = self.extent_size.bytes() - u64::from(kept);
             if len > max {
                 return Err(Error::TooLarge { what: Sized::Batch, len, max });
@@ -53,7 +55,7 @@ impl Log {
             self.fits(state, need, urgency)?;
         }
         let stored = state.tail.stores_next(need.0, level)?;
-        self.write(state, pending, &names, stored)
+        self.write(state, &ahead, pending, stored)
     }
 
     /// Like [`Log::place`], for one frame.
@@ -67,11 +69,24 @@ impl Log {
         self.place(state, core::slice::from_mut(pending_frame), urgency, level)
     }
 
+    /// The durable position, if no WATERMARK states it yet. Urgent frames leave it to later ones if
+    /// it would take space that is kept for them.
+    fn unstated(&self, state: &LogState, urgency: Urgency) -> Option<LogPosition> {
+        let durable = self.commit.durable();
+        let needed = FrameKind::Watermark.frame_len(0, 0)
+            + FrameKind::Seal.frame_len(0, state.tail.builder.encoded_len())
+            + reserve_len(self.extent_size) as usize;
+        let has_room = || state.tail.offset as usize + needed <= state.tail.allocated as usize;
+        let states = durable > state.stated && (urgency == Urgency::Normal || has_room());
+        states.then_some(durable)
+    }
+
     /// Whether the tail's segment has room for the frames; allocates the room. On a full disk it
     /// has none for urgent frames if the next segment is allocated already.
     fn fits(&self, state: &mut LogState, need: (usize, usize), urgency: Urgency) -> Result<bool> {
         let reserve = reserve_for(self.extent_size, urgency) as usize;
-        let directory = frame_len(state.tail.builder.encoded_len() + need.1);
+        let directory = state.tail.builder.encoded_len() + need.1;
+        let directory = FrameKind::Seal.frame_len(0, directory);
         let end = state.tail.offset as usize + need.0 + directory;
         if end + reserve > self.extent_size.bytes_u32() as usize {
             return Ok(false);
@@ -103,36 +118,31 @@ impl Log {
     fn write(
         &self,
         state: &mut LogState,
+        ahead: &Ahead,
         pending: &mut [PendingFrame<'_>],
-        binds: &[(RunNo, Vec<u8>)],
         stored: bool,
     ) -> Result<LogPosition> {
-        let (segment, durable) = (Arc::clone(&state.tail.segment), self.commit.durable());
+        let segment = Arc::clone(&state.tail.segment);
         let (start, mut lsn) = (state.tail.offset, state.next_lsn);
         let mut bytes = core::mem::take(&mut state.buffer);
         bytes.clear();
         let mut encode = |pending_frame: &mut PendingFrame<'_>| {
             let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
             pending_frame.header.position = segment.position(start + len);
-            (pending_frame.header.lsn, pending_frame.header.durable) = (lsn, durable);
+            pending_frame.header.lsn = lsn;
             pending_frame.encode(segment.frames(), &mut bytes);
             lsn.0 = lsn.0.saturating_add(1);
         };
         let at = pending.first().map_or(Timestamp(0), |pending_frame| pending_frame.header.at);
-        let mut binds: Vec<PendingFrame<'_>> = binds
-            .iter()
-            .map(|(run_no, ids)| {
-                PendingFrame::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
-            })
-            .collect();
-        binds.iter_mut().for_each(&mut encode);
+        let mut ahead = ahead.frames(at);
+        ahead.iter_mut().for_each(&mut encode);
         pending.iter_mut().for_each(&mut encode);
         let written = state.tail.put(&bytes, stored);
         let len = u32::try_from(bytes.len()).expect("a batch fits its segment");
         state.buffer = bytes;
         written?;
         (state.tail.offset, state.next_lsn) = (start + len, lsn);
-        binds.iter().try_for_each(|bind| note(state, bind))?;
+        ahead.iter().try_for_each(|pending_frame| note(state, pending_frame))?;
         pending.iter().try_for_each(|pending_frame| note(state, pending_frame))?;
         let end = state.end_of_log();
         self.commit.wrote(end);
@@ -140,35 +150,60 @@ impl Log {
     }
 }
 
-/// The bytes that the frames take in the log and in the directory.
-fn room_for(pending: &[PendingFrame<'_>], binds: &[(RunNo, Vec<u8>)]) -> (usize, usize) {
-    let frames: usize = pending.iter().map(|pending_frame| pending_frame.header.frame_len()).sum();
-    let bind_frames: usize = binds.iter().map(|(_, ids)| frame_len(ids.len())).sum();
-    let records: usize = pending.iter().map(PendingFrame::directory_cost).sum();
-    let entries: usize = binds.iter().map(|(_, ids)| RUN_ENTRY_LEN + HASH_LEN + ids.len()).sum();
-    (frames + bind_frames, records + entries)
+/// What comes in front of frames, in the same write.
+struct Ahead {
+    /// The position of a WATERMARK.
+    mark: Option<LogPosition>,
+    /// The payloads of BINDs.
+    binds: Vec<(RunNo, Vec<u8>)>,
 }
 
-/// The BIND payloads for these frames in a segment with this directory.
-fn binds(
-    state: &LogState,
-    pending: &[PendingFrame<'_>],
-    directory: &DirectoryBuilder,
-) -> Result<Vec<(RunNo, Vec<u8>)>> {
-    let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
-    for pending_frame in pending {
-        let run_no = pending_frame.header.run_no;
-        let bound = run_no == RunNo(0)
-            || directory.run(run_no).is_some()
-            || binds.iter().any(|bind| bind.0 == run_no);
-        if !bound {
-            let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
-            let mut ids = Vec::new();
-            frame::encode_ids(&run.agent, &run.run, &mut ids);
-            binds.push((run_no, ids));
+impl Ahead {
+    /// What these frames need in a segment with this directory.
+    fn of(
+        mark: Option<LogPosition>,
+        state: &LogState,
+        pending: &[PendingFrame<'_>],
+        directory: &DirectoryBuilder,
+    ) -> Result<Self> {
+        let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
+        for pending_frame in pending {
+            let run_no = pending_frame.header.run_no;
+            let bound = run_no == RunNo(0)
+                || directory.run(run_no).is_some()
+                || binds.iter().any(|bind| bind.0 == run_no);
+            if !bound {
+                let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
+                let mut ids = Vec::new();
+                frame::encode_ids(&run.agent, &run.run, &mut ids);
+                binds.push((run_no, ids));
+            }
         }
+        Ok(Self { mark, binds })
     }
-    Ok(binds)
+
+    /// The bytes that these frames and the pending ones take in the log and in the directory.
+    fn room_with(&self, pending: &[PendingFrame<'_>]) -> (usize, usize) {
+        let frames = pending.iter().map(|pending_frame| pending_frame.header.frame_len());
+        let records = pending.iter().map(PendingFrame::directory_cost);
+        let mark = self.mark.map(|_| FrameKind::Watermark.frame_len(0, 0));
+        let ids = self.binds.iter().map(|(_, ids)| ids.len());
+        let binds = ids.clone().map(|ids| FrameKind::Bind.frame_len(0, ids));
+        let entries = ids.map(|ids| RUN_ENTRY_LEN + HASH_LEN + ids);
+        (frames.chain(mark).chain(binds).sum(), records.chain(entries).sum())
+    }
+
+    fn frames(&self, at: Timestamp) -> Vec<PendingFrame<'_>> {
+        let mark = self.mark.map(|durable| PendingFrame {
+            header: FrameHeader::watermark(durable, at),
+            name: &[],
+            body: &[],
+        });
+        let binds = self.binds.iter().map(|(run_no, ids)| {
+            PendingFrame::new(FrameHeader::new(FrameKind::Bind, *run_no, at), &[], ids)
+        });
+        mark.into_iter().chain(binds).collect()
+    }
 }
 
 /// Notes a written frame in the directory of the tail.
@@ -181,6 +216,9 @@ fn note(state: &mut LogState, pending_frame: &PendingFrame<'_>) -> Result<()> {
         }
         FrameKind::Evict => {
             evicted = eviction::evicted_runs(pending_frame.body).unwrap_or_default();
+        }
+        FrameKind::Watermark => {
+            state.stated = pending_frame.header.durable().unwrap_or_default();
         }
         _ => {}
     }

@@ -86,7 +86,6 @@ impl Log {
         pending_frame.header.seq = Seq(state.next_run_no.0);
         pending_frame.header.position = segment.position(seal);
         pending_frame.header.lsn = state.next_lsn;
-        pending_frame.header.durable = self.commit.durable();
         let mut bytes = Vec::with_capacity(pending_frame.header.frame_len());
         pending_frame.encode(segment.frames(), &mut bytes);
         let (at, end) = (segment.file_offset() + u64::from(seal), seal as usize + bytes.len());

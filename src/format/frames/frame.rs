@@ -1,9 +1,9 @@
-//! The frames of the log: a 72-byte header, a payload, zeros up to a multiple of 8. The layout is
-//! in section 10 of FORMAT.md.
+//! The frames of the log: a header of 48 or 56 bytes, a payload, zeros up to a multiple of 8. The
+//! layout is in section 10 of FORMAT.md.
 //!
-//! - A frame is valid in one place only: its header holds the position (segment, offset), and its
-//!   check is keyed by the segment's random salt. A frame left in a recycled extent, a copy, or a
-//!   frame written to the wrong place never passes the check (I5).
+//! - A frame is valid in one place only: the segment's random salt and the offset of the frame key
+//!   the check of its header. A frame left in a recycled extent, a copy, or a frame written to the
+//!   wrong place never passes the check (I5).
 //! - The header's check covers the payload's checksum, not the payload. So a damaged payload costs
 //!   only its own record: the length in the header can still be trusted.
 //! - The payload's checksum does not depend on the place, so it can be computed before locks are
@@ -15,8 +15,10 @@ use crate::types::{
     AgentId, ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, SegmentId, Seq, Timestamp,
 };
 
-/// The length of a frame's header.
-pub const FRAME_HEADER_LEN: usize = 72;
+/// The length of a frame's header without an extra.
+pub const FRAME_HEADER_LEN: usize = 48;
+/// The length of a frame's header with its extra.
+pub const LONG_HEADER_LEN: usize = FRAME_HEADER_LEN + 8;
 /// Frames start at multiples of this.
 pub const FRAME_ALIGN: usize = 8;
 /// The length of the chunk row in a large record's payload.
@@ -49,6 +51,8 @@ pub enum FrameKind {
     Hold = 11,
     /// Records of one run that has ended, compressed together.
     Block = 12,
+    /// All frames in front of the position in its sequence field were durable.
+    Watermark = 13,
 }
 
 impl FrameKind {
@@ -65,8 +69,27 @@ impl FrameKind {
             9 => Self::Seal,
             11 => Self::Hold,
             12 => Self::Block,
+            13 => Self::Watermark,
             _ => return None,
         })
+    }
+
+    /// The length of the header of such a frame.
+    pub const fn header_len(self, flags: u8) -> usize {
+        match self {
+            Self::Chunk | Self::Commit | Self::Evict | Self::Seal | Self::Hold | Self::Block => {
+                LONG_HEADER_LEN
+            }
+            Self::Record if flags & FLAG_CHUNKS != 0 => LONG_HEADER_LEN,
+            Self::Record | Self::Bind | Self::Start | Self::End | Self::Watermark => {
+                FRAME_HEADER_LEN
+            }
+        }
+    }
+
+    /// The length of such a frame with a payload of `len` bytes.
+    pub const fn frame_len(self, flags: u8, len: usize) -> usize {
+        (self.header_len(flags) + len).next_multiple_of(FRAME_ALIGN)
     }
 }
 
@@ -74,6 +97,9 @@ impl FrameKind {
 pub const FLAG_BATCH: u8 = 1;
 /// The record was appended after the end of its run.
 pub const FLAG_LATE: u8 = 1 << 1;
+/// In a START: it creates its run, as opposed to a START after the first records. RECORDs have the
+/// same bit for [`FLAG_LATE`].
+pub const FLAG_CREATES: u8 = FLAG_LATE;
 /// The bytes of the record are in CHUNK frames in front of it; the payload says how many.
 pub const FLAG_CHUNKS: u8 = 1 << 2;
 /// A START that no caller requested: the run began with a record.
@@ -113,20 +139,18 @@ pub struct FrameHeader {
     pub payload_crc: u32,
     /// The length of the record kind and the payload.
     pub payload_len: u32,
-    /// Where the frame is.
+    /// Where the frame is: the place that keys the check, not a field.
     pub position: LogPosition,
     /// Its order in the whole log.
     pub lsn: Lsn,
     /// The run it belongs to; 0 for none.
     pub run_no: RunNo,
     /// RECORD, BLOCK: the sequence of the first record in its run. CHUNK: the order of the first
-    /// chunk of its record, if it is not that chunk. Else zero.
+    /// chunk of its record, if it is not that chunk. WATERMARK: a position. Else zero.
     pub seq: Seq,
     /// When it was appended.
     pub at: Timestamp,
-    /// When the frame was written, all of the log in front of this position was durable.
-    pub durable: LogPosition,
-    /// Depends on the kind of the frame (section 11 of FORMAT.md).
+    /// Depends on the kind of the frame (section 11 of FORMAT.md). Zero if the kind has no extra.
     pub extra: u32,
 }
 
@@ -153,11 +177,17 @@ impl FrameCheck {
         self.id
     }
 
-    /// The keyed check of a header: the crc32 of the salt and of everything behind the check field.
+    /// The keyed check of the header at `offset`: the crc32 of the salt, the offset and everything
+    /// behind the check field. The offset takes the place of that field, so that one run of the
+    /// checksum covers whole words.
     #[inline]
-    pub(crate) fn of_header(&self, header: &[u8; FRAME_HEADER_LEN]) -> u32 {
+    pub(crate) fn of_header<const N: usize>(&self, offset: u32, header: &[u8; N]) -> u32 {
+        let mut keyed = *header;
+        if let Some(check) = keyed.first_chunk_mut() {
+            *check = offset.to_le_bytes();
+        }
         let mut crc = self.salted.clone();
-        crc.update(header.get(4..).unwrap_or_default());
+        crc.update(&keyed);
         crc.finalize()
     }
 
@@ -169,11 +199,6 @@ impl FrameCheck {
         crc.update(payload);
         crc.finalize()
     }
-}
-
-/// The length of a frame with a payload of `len` bytes.
-pub const fn frame_len(len: usize) -> usize {
-    (FRAME_HEADER_LEN + len).next_multiple_of(FRAME_ALIGN)
 }
 
 impl FrameHeader {
@@ -191,9 +216,18 @@ impl FrameHeader {
             run_no,
             seq: Seq(0),
             at,
-            durable: LogPosition::default(),
             extra: 0,
         }
+    }
+
+    /// A WATERMARK: all frames in front of `durable` were durable at this time.
+    pub fn watermark(durable: LogPosition, at: Timestamp) -> Self {
+        Self { seq: Seq(durable.to_u64()), ..Self::new(FrameKind::Watermark, RunNo(0), at) }
+    }
+
+    /// The durable position that the frame states, if it is a WATERMARK.
+    pub fn durable(&self) -> Option<LogPosition> {
+        (self.kind == FrameKind::Watermark).then(|| LogPosition::from_u64(self.seq.0))
     }
 
     /// Sets the lengths and the checksum of a payload, which is the record kind and then the body.
@@ -208,28 +242,37 @@ impl FrameHeader {
         self.payload_len = crate::format::codec::len_u32(name.len() + body.len());
     }
 
-    /// The bytes of the header, keyed by the segment's salt.
-    pub fn encode(&self, salt: u64) -> [u8; FRAME_HEADER_LEN] {
-        self.encode_with(&FrameCheck::new(SegmentKey { id: self.position.segment, salt }))
+    /// The bytes of the header, keyed by its place and the segment's salt.
+    pub fn encode(&self, salt: u64) -> Vec<u8> {
+        let check = FrameCheck::new(SegmentKey { id: self.position.segment, salt });
+        let mut out = [0; LONG_HEADER_LEN];
+        self.encode_with(&check, &mut out).to_vec()
     }
 
-    /// The bytes of the header, with the check of its segment.
-    pub fn encode_with(&self, check: &FrameCheck) -> [u8; FRAME_HEADER_LEN] {
-        let mut out = [0; FRAME_HEADER_LEN];
+    /// Writes the bytes of the header to the beginning of `out`, with the check of its segment.
+    #[inline]
+    pub fn encode_with<'o>(
+        &self,
+        check: &FrameCheck,
+        out: &'o mut [u8; LONG_HEADER_LEN],
+    ) -> &'o [u8] {
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(4, &self.payload_crc.to_le_bytes());
         put(8, &self.payload_len.to_le_bytes());
         put(12, &[self.kind as u8, self.flags, self.name_len, self.content.code()]);
-        put(16, &self.position.to_u64().to_le_bytes());
-        put(24, &self.lsn.0.to_le_bytes());
-        put(32, &self.run_no.0.to_le_bytes());
-        put(40, &self.seq.0.to_le_bytes());
-        put(48, &self.at.0.to_le_bytes());
-        put(56, &self.durable.to_u64().to_le_bytes());
-        put(68, &self.extra.to_le_bytes());
-        let check = check.of_header(&out);
+        put(16, &self.lsn.0.to_le_bytes());
+        put(24, &self.run_no.0.to_le_bytes());
+        put(32, &self.seq.0.to_le_bytes());
+        put(40, &self.at.0.to_le_bytes());
+        put(48, &u64::from(self.extra).to_le_bytes());
+        let len = self.header_len();
+        let short = out.first_chunk::<FRAME_HEADER_LEN>().filter(|_| len == FRAME_HEADER_LEN);
+        let check = match short {
+            Some(short) => check.of_header(self.position.offset, short),
+            None => check.of_header(self.position.offset, out),
+        };
         out[..4].copy_from_slice(&check.to_le_bytes());
-        out
+        &out[..len]
     }
 
     /// Reads the header of the frame at `offset`.
@@ -241,10 +284,16 @@ impl FrameHeader {
     #[allow(clippy::inline_always, reason = "a trace spends a tenth of its time on the call")]
     #[inline(always)]
     pub fn decode_with(bytes: &[u8], check: &FrameCheck, offset: u32) -> Decoded<Self> {
-        let expected = LogPosition { segment: check.id, offset };
-        let head = bytes.first_chunk::<FRAME_HEADER_LEN>().ok_or(Damage::Truncated)?;
-        let mut reader = Reader::new(head);
-        check_crc(reader.u32()?, check.of_header(head))?;
+        let short = bytes.first_chunk::<FRAME_HEADER_LEN>().ok_or(Damage::Truncated)?;
+        let is_long = kind_of(short).is_some_and(|kind| kind.header_len(short[13]) > short.len());
+        let (found, mut extra) = if is_long {
+            let long = bytes.first_chunk::<LONG_HEADER_LEN>().ok_or(Damage::Truncated)?;
+            (check.of_header(offset, long), Reader::at(long, FRAME_HEADER_LEN))
+        } else {
+            (check.of_header(offset, short), Reader::new(&[0; 8]))
+        };
+        let mut reader = Reader::new(short);
+        check_crc(reader.u32()?, found)?;
         let header = Self {
             payload_crc: reader.u32()?,
             payload_len: reader.u32()?,
@@ -252,25 +301,34 @@ impl FrameHeader {
             flags: reader.u8()?,
             name_len: reader.u8()?,
             content: ContentType::from_code(reader.u8()?),
-            position: LogPosition::from_u64(reader.u64()?),
+            position: LogPosition { segment: check.id, offset },
             lsn: Lsn(reader.u64()?),
             run_no: RunNo(reader.u64()?),
             seq: Seq(reader.u64()?),
             at: Timestamp(reader.i64()?),
-            durable: LogPosition::from_u64(reader.u64()?),
-            extra: reader.zeros(4)?.u32()?,
+            extra: extra.u32()?,
         };
-        if header.position != expected {
-            return Err(Damage::Misplaced);
-        }
+        check_zeros(extra.rest())?;
         check_flags(header.flags, KNOWN_FLAGS)?;
         at_most(header.name_len, u64::from(header.payload_len).min(MAX_KIND_LEN as u64))?;
         Ok(header)
     }
 
+    /// The length of the header.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        self.kind.header_len(self.flags)
+    }
+
     /// The length of the whole frame.
-    pub fn frame_len(&self) -> usize {
-        frame_len(self.payload_len as usize)
+    pub const fn frame_len(&self) -> usize {
+        self.kind.frame_len(self.flags, self.payload_len as usize)
+    }
+
+    /// The offset of the payload in the segment.
+    #[expect(clippy::cast_possible_truncation, reason = "a header is 56 bytes long at most")]
+    pub const fn payload_at(&self) -> u32 {
+        self.position.offset.saturating_add(self.header_len() as u32)
     }
 
     /// Compares the payload with its checksum and checks the zero padding. It does not depend on
@@ -285,10 +343,14 @@ impl FrameHeader {
     }
 }
 
-/// Whether a header at `bytes` has this position: a cheap test for the search for the next frame
-/// behind damage.
-pub fn claims_position(bytes: &[u8], position: LogPosition) -> bool {
-    bytes.get(16..24) == Some(&position.to_u64().to_le_bytes())
+/// Whether a header may begin at `bytes`: a cheap test for the search for the next frame behind
+/// damage. It computes no check in zeros, since no kind of frame has the code 0.
+pub fn may_be_header(bytes: &[u8]) -> bool {
+    bytes.first_chunk().is_some_and(|head| kind_of(head).is_some())
+}
+
+fn kind_of(head: &[u8; FRAME_HEADER_LEN]) -> Option<FrameKind> {
+    FrameKind::from_code(head[12])
 }
 
 /// The payload of BIND and, in front of the metadata, of START: the two ids.
@@ -355,10 +417,33 @@ mod tests {
     #[test]
     fn a_frame_is_valid_at_its_own_place_only() {
         let bytes = sample().encode(KEY.salt);
-        assert_eq!(FrameHeader::decode(&bytes, KEY, 72), Err(Damage::Misplaced));
-        let recycled = SegmentKey { id: SegmentId(6), ..KEY };
-        assert_eq!(FrameHeader::decode(&bytes, recycled, 64), Err(Damage::Misplaced));
+        assert_eq!(FrameHeader::decode(&bytes, KEY, 64), Ok(sample()));
+        assert!(FrameHeader::decode(&bytes, KEY, 72).is_err());
         let reused = SegmentKey { salt: 1, ..KEY };
         assert!(FrameHeader::decode(&bytes, reused, 64).is_err());
+    }
+
+    #[test]
+    fn the_check_of_the_header_covers_the_extra() {
+        let mut header = FrameHeader::new(FrameKind::Hold, RunNo(3), Timestamp(1_000));
+        header.position = sample().position;
+        header.extra = 1;
+        header.set_payload(b"", b"why");
+        let bytes = header.encode(KEY.salt);
+        assert_eq!(bytes.len(), LONG_HEADER_LEN);
+        assert_eq!(FrameHeader::decode(&bytes, KEY, 64), Ok(header));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(FrameHeader::decode(&flipped, KEY, 64).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_search_for_a_frame_skips_zeros_and_no_header() {
+        assert!(!may_be_header(&[0; LONG_HEADER_LEN]));
+        assert!(may_be_header(&sample().encode(KEY.salt)));
+        let mark = FrameHeader::watermark(sample().position, Timestamp(0));
+        assert!(may_be_header(&mark.encode(KEY.salt)));
     }
 }

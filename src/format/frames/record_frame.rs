@@ -28,17 +28,14 @@ impl FrameCheck {
         offset: u32,
     ) -> Option<(FrameHeader, &'s [u8])> {
         let head = bytes.first_chunk::<FRAME_HEADER_LEN>()?;
-        if self.of_header(head) != word(head, 0) {
+        if self.of_header(offset, head) != word(head, 0) {
             return None;
         }
-        let position = LogPosition { segment: self.segment(), offset };
         let [kind, flags, name_len, content] = word(head, 12).to_le_bytes();
         let len = word(head, 8);
         let fits = usize::from(name_len) <= (len as usize).min(MAX_KIND_LEN);
-        if long(head, 16) != position.to_u64()
-            || kind != FrameKind::Record as u8
+        if kind != FrameKind::Record as u8
             || flags & !(FLAG_BATCH | FLAG_LATE | FLAG_PLAIN) != 0
-            || word(head, 64) != 0
             || !fits
         {
             return None;
@@ -60,12 +57,11 @@ impl FrameCheck {
             content: ContentType::from_code(content),
             payload_crc: word(head, 4),
             payload_len: len,
-            position,
-            lsn: Lsn(long(head, 24)),
-            run_no: RunNo(long(head, 32)),
-            seq: Seq(long(head, 40)),
-            at: Timestamp(long(head, 48).cast_signed()),
-            durable: LogPosition::from_u64(long(head, 56)),
+            position: LogPosition { segment: self.segment(), offset },
+            lsn: Lsn(long(head, 16)),
+            run_no: RunNo(long(head, 24)),
+            seq: Seq(long(head, 32)),
+            at: Timestamp(long(head, 40).cast_signed()),
             extra: 0,
         };
         Some((header, payload))

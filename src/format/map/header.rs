@@ -66,12 +66,15 @@ impl StaticHeader {
     }
 
     /// Reads a page. It checks the version before everything that a version may change, so that it
-    /// can distinguish a newer file from a damaged one; see [`HeaderFault`].
+    /// can distinguish a file of another version from a damaged one; see [`HeaderFault`].
     pub fn decode(page: &[u8]) -> Result<Self, HeaderFault> {
         let mut reader = open_checked(page, &MAGIC, CHECKED_LEN)?;
         let (version, min_reader) = (reader.u32()?, reader.u32()?);
         if min_reader > FORMAT_VERSION {
-            return Err(HeaderFault::Newer { min_reader });
+            return Err(HeaderFault::Version { found: min_reader });
+        }
+        if version < FORMAT_VERSION {
+            return Err(HeaderFault::Version { found: version });
         }
         let header = Self {
             version,
@@ -101,10 +104,10 @@ impl From<Damage> for HeaderFault {
 pub enum HeaderFault {
     /// The magic is not that of a runlog file.
     Foreign,
-    /// The file needs a newer version.
-    Newer {
-        /// The version that is needed.
-        min_reader: u32,
+    /// The file has another version.
+    Version {
+        /// The version that the file needs; of an older file, the one that wrote it.
+        found: u32,
     },
     /// The file needs features that this program does not know.
     Features {

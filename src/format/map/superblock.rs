@@ -5,7 +5,7 @@ use crate::format::codec::{Decoded, open_checked, put_checked};
 use crate::format::layout::{ExtentSize, PAGE_LEN};
 use crate::types::{Epoch, LogPosition, Lsn, RunNo, SegmentId};
 
-const MAGIC: [u8; 8] = *b"RLOGSUP1";
+const MAGIC: [u8; 8] = *b"RLOGSUP2";
 /// The bytes that the check covers; it stands behind them.
 pub const CHECKED_LEN: usize = 152;
 

@@ -7,7 +7,7 @@ use crate::format::layout::ExtentSize;
 use crate::types::{Lsn, RunNo, SegmentId};
 
 /// What headers begin with; the uuid of the store follows.
-pub(crate) const MAGIC: [u8; 8] = *b"RLOGSEG1";
+pub(crate) const MAGIC: [u8; 8] = *b"RLOGSEG2";
 const CHECKED_LEN: usize = 60;
 
 /// The length of a segment header; the first frame follows it.

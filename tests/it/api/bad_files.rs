@@ -136,20 +136,20 @@ fn with_header(change: impl FnOnce(&mut StaticHeader)) -> Vec<u8> {
 }
 
 #[test]
-fn files_of_newer_versions_are_refused_and_untouched() {
-    let newer = with_header(|header| (header.version, header.min_reader) = (7, 2));
+fn files_of_other_versions_are_refused_and_untouched() {
+    let older = with_header(|header| (header.version, header.min_reader) = (1, 1));
+    let newer = with_header(|header| (header.version, header.min_reader) = (7, 3));
     let needs = with_header(|header| header.required = 1 << 40);
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store");
-    for (bytes, is_version) in [(newer, true), (needs, false)] {
+    for (bytes, version) in [(older, Some(1)), (newer, Some(3)), (needs, None)] {
         fs::write(&path, &bytes).unwrap();
         let error = options().open(&path).unwrap_err();
-        assert!(error.is_newer_format());
+        assert!(error.is_other_format());
         match error {
-            Error::UnsupportedVersion { found: 2, supported: 1 } => assert!(is_version),
+            Error::UnsupportedVersion { found, supported: 2 } => assert_eq!(version, Some(found)),
             Error::UnsupportedFeatures { unknown } => {
-                assert!(!is_version);
-                assert_eq!(unknown, 1 << 40);
+                assert_eq!((version, unknown), (None, 1 << 40));
             }
             other => panic!("{other:?}"),
         }

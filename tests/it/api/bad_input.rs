@@ -171,10 +171,10 @@ fn ids_with_any_character_at_all_are_kept_raw_and_apart() {
             assert_eq!(log.agent_of(id).unwrap(), id.as_str(), "{id:?}");
             let page = log.list_runs(&RunQuery::new().agent(id).limit(10)).unwrap();
             assert_eq!(page.runs.len(), 1, "{id:?}");
-            assert_eq!((&*page.runs[0].run.to_string(), page.runs[0].records), (id.as_str(), 20));
+            assert_eq!((&*page.runs[0].run.to_string(), page.runs[0].records), (id.as_str(), 25));
             let records = payloads(log, id, id);
             assert!(records.iter().all(|record| record == id.as_bytes()), "{id:?}");
-            assert_eq!(records.len(), 20);
+            assert_eq!(records.len(), 25);
             assert_eq!(log.metadata(id).unwrap().unwrap().payload(), id.as_bytes());
         }
         assert!(log.verify().unwrap().is_clean());
@@ -182,7 +182,7 @@ fn ids_with_any_character_at_all_are_kept_raw_and_apart() {
     let log = options().open(&path).unwrap();
     let writers: Vec<_> =
         ids.iter().map(|id| log.start_run(id, id, id.as_bytes()).unwrap()).collect();
-    for _ in 0..20 {
+    for _ in 0..25 {
         for (id, run) in ids.iter().zip(&writers) {
             run.append(id.as_bytes()).unwrap();
         }

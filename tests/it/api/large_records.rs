@@ -11,7 +11,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::{Clock, Environment};
-use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
@@ -337,7 +336,7 @@ fn each_damaged_frame_of_a_large_record_costs_that_record_and_stops_no_compactio
     let hit = all.iter().filter(|(_, frame)| large(frame)).step_by(7);
     let (mut tried, mut refused) = (0, 0);
     for (range, frame) in hit {
-        for place in [8, 33, FRAME_HEADER_LEN + 5] {
+        for place in [8, 33, frame.header_len() + 5] {
             let mut image = image.clone();
             image[range.start + place] ^= 4;
             let storage = Arc::new(MemoryStorage::from_bytes(image.clone()));
@@ -345,7 +344,7 @@ fn each_damaged_frame_of_a_large_record_costs_that_record_and_stops_no_compactio
                 Ok(log) => log,
                 Err(error) => {
                     // A damaged header in a segment without a directory.
-                    assert!(error.is_damaged() && place < FRAME_HEADER_LEN, "{error}");
+                    assert!(error.is_damaged() && place < frame.header_len(), "{error}");
                     assert_eq!(storage.to_bytes(), image, "the file is unchanged");
                     refused += 1;
                     continue;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use runlog::format::frames::frame::{FLAG_COMPRESSED, FLAG_PLAIN, FRAME_HEADER_LEN};
+use runlog::format::frames::frame::{FLAG_COMPRESSED, FLAG_PLAIN};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
@@ -412,7 +412,7 @@ fn each_flipped_bit_of_a_block_costs_its_records_and_is_told_of_each_of_them() {
     let (Range { start, .. }, header) = blocks[1].clone();
     let first = header.seq.0;
     let records: Vec<u64> = (first..first + u64::from(header.extra)).collect();
-    let end = start + FRAME_HEADER_LEN + header.payload_len as usize;
+    let end = start + header.header_len() + header.payload_len as usize;
     let mut costly = 0;
     let stride = stride();
     for bit in (start * 8..end * 8).step_by(stride) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::frames::frame::LONG_HEADER_LEN;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameKind};
 use runlog::{Activity, Compaction, Outcome, RunLog, RunQuery};
@@ -110,7 +110,7 @@ fn a_segment_of_evictions_with_a_damaged_one_is_freed_once_nothing_needs_them() 
     };
     let frames = frames_in(&image, (0..).find(of_evictions).unwrap());
     let segment = frames[0].1.position.segment;
-    let damaged = frames[9].0.start + FRAME_HEADER_LEN + 2;
+    let damaged = frames[9].0.start + LONG_HEADER_LEN + 2;
     image[damaged] ^= 1;
     let disk = SimDisk::untracked(image);
     let log = manual().receipts(0, Duration::ZERO).open_storage(Arc::new(disk.clone())).unwrap();
@@ -124,7 +124,7 @@ fn a_segment_of_evictions_with_a_damaged_one_is_freed_once_nothing_needs_them() 
 }
 
 fn is_of_evictions(kind: FrameKind) -> bool {
-    matches!(kind, FrameKind::Evict | FrameKind::Seal)
+    matches!(kind, FrameKind::Evict | FrameKind::Seal | FrameKind::Watermark)
 }
 
 /// The blocks stay with the file, and what follows does not depend on them.

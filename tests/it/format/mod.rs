@@ -1,3 +1,4 @@
 //! The bytes of the format.
 
 pub(crate) mod format_golden;
+mod watermarks;

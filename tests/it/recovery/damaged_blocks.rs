@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runlog::format::frames::frame::FRAME_HEADER_LEN;
+use runlog::format::frames::frame::LONG_HEADER_LEN;
 use runlog::format::{EXTENTS_AT, FrameKind};
 use runlog::storage::MemoryStorage;
 use runlog::{
@@ -49,7 +49,7 @@ fn with_blocks(image: &[u8], place: usize) -> Vec<u8> {
     let frames: Vec<_> = (0..segments).flat_map(|number| frames_in(image, number)).collect();
     let (mut image, mut changed) = (image.to_vec(), 0);
     for (at, _) in frames.iter().filter(|(_, header)| header.kind == FrameKind::Block) {
-        image[at.start + FRAME_HEADER_LEN + place] ^= 1;
+        image[at.start + LONG_HEADER_LEN + place] ^= 1;
         changed += 1;
     }
     assert!(changed > 0, "no block");

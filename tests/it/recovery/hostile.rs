@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runlog::format::frames::frame::{FRAME_HEADER_LEN, FrameCheck};
+use runlog::format::frames::frame::{FRAME_HEADER_LEN, LONG_HEADER_LEN};
 use runlog::format::map::superblock::Superblock;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, SUPERBLOCK_AT};
 use runlog::storage::MemoryStorage;
-use runlog::{Options, ReaderOptions, RunQuery};
+use runlog::{Lsn, Options, ReaderOptions, RunQuery};
 
 use crate::support::manifest::Manifest;
 use crate::support::tap::Tap;
@@ -94,8 +94,7 @@ fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_
         (header.payload_len, header.name_len) = (0, 0);
         header.payload_crc = 0xdead_beef;
         // Below the floor a damaged payload costs its record.
-        let frames = (extent - 2 * step - header.position.offset) / step;
-        header.durable.offset = header.position.offset + frames * step;
+        let frames = (extent - 3 * step - header.position.offset) / step;
         for _ in 0..frames {
             header.lsn.0 += 1;
             header.seq.0 += 1;
@@ -103,6 +102,10 @@ fn a_segment_full_of_frames_that_do_not_check_is_opened_in_time_that_grows_with_
             segment[at..at + FRAME_HEADER_LEN].copy_from_slice(&header.encode(salt));
             header.position.offset += step;
         }
+        let mut mark = FrameHeader::watermark(header.position, header.at);
+        (mark.position, mark.lsn) = (header.position, Lsn(header.lsn.0 + 1));
+        let at = mark.position.offset as usize;
+        segment[at..at + FRAME_HEADER_LEN].copy_from_slice(&mark.encode(salt));
     });
     let begun = Instant::now();
     let log = Options::new().background(false).open_storage(storage).unwrap();
@@ -128,11 +131,11 @@ fn a_reader_takes_no_directory_that_claims_to_be_larger_than_its_extent() {
         assert!(places.len() > 8, "{}", places.len());
         for (start, seal) in places {
             let key = SegmentHeader::decode(&bytes[start..]).unwrap().key;
-            let at = &mut bytes[seal..seal + FRAME_HEADER_LEN];
+            let at = &mut bytes[seal..seal + LONG_HEADER_LEN];
             let offset = u32::try_from(seal - start).unwrap();
             let mut header = FrameHeader::decode(at, key, offset).unwrap();
             header.payload_len = claimed;
-            at.copy_from_slice(&header.encode_with(&FrameCheck::new(key)));
+            at.copy_from_slice(&header.encode(key.salt));
         }
         let hostile = Arc::new(MemoryStorage::from_bytes(bytes));
         let bounded = Tap::only_reads(hostile, |offset, len| {

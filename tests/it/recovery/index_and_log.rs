@@ -197,7 +197,7 @@ fn with_other_directory(mut image: Vec<u8>, is_sealed: bool) -> Vec<u8> {
     let seal = start + at.seal as usize;
     let mut frame = FrameHeader::decode(&image[seal..], header.key, at.seal).unwrap();
     assert_eq!(frame.kind, FrameKind::Seal);
-    let directory = seal + 72;
+    let directory = seal + frame.header_len();
     let runs = u32::from_le_bytes(image[directory + 8..directory + 12].try_into().unwrap());
     let entries = (0..runs as usize).map(|run| directory + 64 + run * 136);
     let ended: Vec<usize> = entries.filter(|entry| image[entry + 32] & 4 != 0).collect();
@@ -206,7 +206,7 @@ fn with_other_directory(mut image: Vec<u8>, is_sealed: bool) -> Vec<u8> {
         image[entry + 34] = 2;
     }
     frame.payload_crc = crc32fast::hash(&image[directory..][..frame.payload_len as usize]);
-    image[seal..seal + 72].copy_from_slice(&frame.encode(salt));
+    image[seal..directory].copy_from_slice(&frame.encode(salt));
     let mut changes =
         vec![Change::Free { extent }, Change::Reserve { extent, segment, salt, purpose }];
     if is_sealed {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runlog::format::FrameKind;
-use runlog::format::frames::frame::FRAME_HEADER_LEN;
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::storage::MemoryStorage;
 use runlog::{
@@ -67,7 +66,7 @@ fn seals(image: &[u8]) -> Vec<(usize, Frame)> {
 }
 
 fn damage(image: &mut [u8], frame: &Frame) {
-    image[frame.0.start + FRAME_HEADER_LEN + 5] ^= 1;
+    image[frame.0.start + frame.1.header_len() + 5] ^= 1;
 }
 
 /// Damages the directory of a segment and the names in it. Returns the segment.

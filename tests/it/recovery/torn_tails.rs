@@ -136,7 +136,7 @@ fn a_torn_seal_above_the_floor_ends_the_log_and_is_written_again() {
     let mut image = disk.image();
     let frames = frames_in(&image, 0);
     let (seal, _) = of_kind(&frames, FrameKind::Seal, 0);
-    image[seal.start + 72..seal.end].fill(0);
+    image[seal.start + 56..seal.end].fill(0);
     let (disk, log) = open(&image);
     assert_eq!(is_prefix(&log), frames.len() - 1 - 2);
     assert_eq!(of_kind(&frames_in(&disk.image(), 0), FrameKind::Seal, 0).0, seal);

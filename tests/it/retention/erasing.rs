@@ -204,7 +204,7 @@ fn an_erasure_reads_no_payload_of_segments_that_are_whole() {
 fn lose_power_at(disk: &SimDisk, payload: &[u8]) {
     let image = disk.image();
     let at = image.windows(payload.len()).position(|part| part == payload).unwrap();
-    disk.write_at(at as u64 - 72, &vec![0; 72 + payload.len()]).unwrap();
+    disk.write_at(at as u64 - 48, &vec![0; 48 + payload.len()]).unwrap();
 }
 
 /// A run of which one segment has the beginning and the next one records behind a torn tail, and

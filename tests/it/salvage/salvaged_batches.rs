@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runlog::env::{Environment, Step};
-use runlog::format::frames::frame::{FLAG_DOCUMENT, FRAME_HEADER_LEN};
+use runlog::format::frames::frame::{FLAG_DOCUMENT, LONG_HEADER_LEN};
 use runlog::format::{FrameKind, MANIFEST_AT};
 use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
@@ -290,7 +290,7 @@ fn a_damaged_deletion_below_the_floor_is_in_the_directory_of_its_segment() {
     let frames = frames_in(&image, 0);
     assert_eq!(frames.last().unwrap().1.kind, FrameKind::Seal);
     let evict = frames.iter().find(|frame| frame.1.kind == FrameKind::Evict).unwrap();
-    image[evict.0.start + FRAME_HEADER_LEN] ^= 1;
+    image[evict.0.start + LONG_HEADER_LEN] ^= 1;
     let (report, found) = has_deleted_run(&image);
     assert!(!found, "{report:?}");
 }

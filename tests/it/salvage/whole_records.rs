@@ -10,9 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::format::frames::block::{BlockHead, seq_in};
-use runlog::format::frames::frame::{
-    Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FRAME_HEADER_LEN, FrameCheck, decode_ids,
-};
+use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FrameCheck, decode_ids};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::salvaged::{Caveat, Missing};
@@ -234,7 +232,7 @@ fn places(image: &[u8]) -> Places {
             segment.get(at..).map(|rest| FrameHeader::decode_with(rest, &check, at as u32))
         {
             let range = start + at..start + at + header.frame_len();
-            let from = at + FRAME_HEADER_LEN;
+            let from = at + header.header_len();
             let payload = &segment[from..from + header.payload_len as usize];
             at += header.frame_len();
             let run = header.run_no.0;

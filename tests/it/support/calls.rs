@@ -448,13 +448,18 @@ fn forgery(end: LogPosition, len: usize) -> Vec<u8> {
     for run in 1..40 {
         Eviction { run_no: RunNo(run), receipt: None }.encode(&mut body);
     }
-    let mut payload = Vec::new();
+    let header_len = runlog::format::frames::frame::FRAME_HEADER_LEN;
+    let at = |payload: &[u8]| {
+        let offset = end.offset + u32::try_from(header_len + payload.len()).expect("short");
+        LogPosition { segment: end.segment, offset }
+    };
+    let durable = LogPosition { segment: end.segment, offset: end.offset + 50_000 };
+    let mut mark = FrameHeader::watermark(durable, Timestamp(0));
+    (mark.position, mark.lsn) = (at(&[]), Lsn(1_000_000));
+    let mut payload = mark.encode(0);
     while payload.len() < len {
-        let header_len = runlog::format::frames::frame::FRAME_HEADER_LEN;
-        let at = end.offset + u32::try_from(header_len + payload.len()).expect("short");
         let mut header = FrameHeader::new(FrameKind::Evict, RunNo(0), Timestamp(0));
-        header.position = LogPosition { segment: end.segment, offset: at };
-        header.durable = LogPosition { segment: end.segment, offset: end.offset + 50_000 };
+        header.position = at(&payload);
         header.lsn = Lsn(1_000_000);
         header.extra = 39;
         header.payload_len = u32::try_from(body.len()).expect("short");

@@ -10,7 +10,6 @@ use crate::engine::read::resolve::{StoredRuns, bring_in, make_room};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
-use crate::engine::state::fold::CREATES;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
@@ -21,7 +20,7 @@ use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Ticket;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{self, FLAG_BATCH, FLAG_DOCUMENT, frame_len};
+use crate::format::frames::frame::{self, FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT};
 use crate::format::segments::run_set::RunSet;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{
@@ -149,12 +148,13 @@ impl Log {
         let records: Vec<NewRecord<'_>> = planned.iter().filter_map(Planned::record).collect();
         // A START and a BIND, or the BIND of a run, and one version that is evicted.
         let others = planned.iter().map(|planned| match planned.write {
-            Write::Put { .. } => 2 * frame_len(planned.ids.len()) + EVICTION_LEN,
-            Write::Append { .. } => frame_len(4 + planned.ids_len()),
+            Write::Put { .. } => 2 * FrameKind::Bind.frame_len(0, planned.ids.len()) + EVICTION_LEN,
+            Write::Append { .. } => FrameKind::Bind.frame_len(0, 4 + planned.ids_len()),
             Write::Delete { .. } => EVICTION_LEN,
             Write::Expect { .. } => 0,
         });
-        let limit = self.limit_for(&records, frame_len(0) + others.sum::<usize>())?;
+        let limit =
+            self.limit_for(&records, FrameKind::Evict.frame_len(0, 0) + others.sum::<usize>())?;
         Ok(self.rows_for(&records, limit, self.setup.now()))
     }
 
@@ -268,9 +268,7 @@ impl Log {
         now: Timestamp,
     ) -> Result<(Lsn, LogPosition)> {
         let mut pending = self.write_drafts(state, planned, now)?;
-        let frames = pending
-            .iter()
-            .map(|pending_frame| frame_len(pending_frame.header.payload_len as usize));
+        let frames = pending.iter().map(|pending_frame| pending_frame.header.frame_len());
         let is_short = frames.sum::<usize>() <= most_urgent(self.extent_size);
         let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
         let mut bodies = vec![Vec::new(); gone.len()];
@@ -316,8 +314,7 @@ impl Log {
             let mut pending_frame = pending_record(write.run_no, &record, body, at);
             if matches!(write.write, Write::Put { .. }) {
                 let mut start = FrameHeader::new(FrameKind::Start, write.run_no, at);
-                start.extra = CREATES;
-                start.flags = FLAG_DOCUMENT;
+                start.flags = FLAG_DOCUMENT | FLAG_CREATES;
                 pending.push(PendingFrame::new(start, &[], &write.ids));
                 pending_frame.header.flags |= FLAG_DOCUMENT;
             } else {

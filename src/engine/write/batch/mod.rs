@@ -15,8 +15,7 @@ use core::fmt;
 use crate::engine::state::log_state::reserve_len;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::ticket::Ticket;
-use crate::format::ExtentSize;
-use crate::format::frames::frame::frame_len;
+use crate::format::{ExtentSize, FrameKind};
 use crate::types::{Durability, Lsn, Version};
 
 /// A condition on a document, for a write or a batch.
@@ -238,7 +237,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn gives_back(&self, extent_size: ExtentSize) -> bool {
         let len = |write: &Write<'_>| match write {
             Write::Put { value: record, .. } | Write::Append { record, .. } => {
-                frame_len(record.record_kind().len() + record.payload().len())
+                FrameKind::Record.frame_len(0, record.record_kind().len() + record.payload().len())
             }
             Write::Delete { .. } | Write::Expect { .. } => 0,
         };

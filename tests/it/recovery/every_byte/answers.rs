@@ -109,7 +109,8 @@ impl Found {
     /// Each record is one that the store had.
     pub(super) fn has_only_records_of(&self, store: &Store) -> Result<(), String> {
         for (question, answer) in &self.answers {
-            let is_known = || store.states.iter().any(|state| state.get(question) == Some(answer));
+            let mut states = store.states.iter().chain([&store.before]);
+            let mut is_known = || states.any(|state| state.get(question) == Some(answer));
             if matches!(question, Question::Record(..)) && !is_known() {
                 return Err(format!("{question:?} is {}", shortened(answer)));
             }

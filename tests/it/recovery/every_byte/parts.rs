@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use runlog::RunNo;
-use runlog::format::frames::frame::{FLAG_BATCH, FLAG_CHUNKS, FRAME_HEADER_LEN, decode_ids};
+use runlog::format::frames::frame::{FLAG_BATCH, FLAG_CHUNKS, decode_ids};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, PAGE};
 
@@ -27,6 +27,7 @@ enum Kind {
 #[derive(Debug, Clone, PartialEq)]
 struct Frame {
     kind: FrameKind,
+    header_len: usize,
     is_sealed: bool,
     /// The records that it is needed for, with the name of their run or document.
     items: Vec<(String, u64)>,
@@ -45,7 +46,7 @@ pub(super) fn parts(image: &[u8]) -> Vec<Part> {
         {
             let from = base + at as usize;
             if matches!(frame.kind, FrameKind::Bind | FrameKind::Start) {
-                let payload = &image[from + FRAME_HEADER_LEN..][..frame.payload_len as usize];
+                let payload = &image[from + frame.header_len()..][..frame.payload_len as usize];
                 let (_, run, _) = decode_ids(payload).unwrap();
                 names.insert(frame.run_no, run.to_string());
             }
@@ -71,7 +72,12 @@ pub(super) fn parts(image: &[u8]) -> Vec<Part> {
             let name = |(of, seq): &(RunNo, u64)| (names[of].clone(), *seq);
             let items = items.into_iter().map(name).chain(items_of(&frames, number, &names));
             let items = items.collect();
-            let kind = Kind::Frame(Frame { kind: frame.kind, is_sealed, items });
+            let kind = Kind::Frame(Frame {
+                kind: frame.kind,
+                header_len: frame.header_len(),
+                is_sealed,
+                items,
+            });
             parts.push(Part { range: *at..at + frame.frame_len(), kind });
         }
     }
@@ -140,7 +146,7 @@ pub(super) fn name_of(parts: &[Part], at: &Range<usize>) -> String {
     };
     let Kind::Frame(frame) = &part.kind else { return "segment header".to_owned() };
     let place = if frame.is_sealed { "sealed" } else { "open" };
-    let is_header = at.start < part.range.start + FRAME_HEADER_LEN;
+    let is_header = at.start < part.range.start + frame.header_len;
     let half = if is_header { "header" } else { "payload" };
     format!("{place} {:?} {half}", frame.kind)
 }
@@ -172,7 +178,7 @@ pub(super) fn may_refuse(parts: &[Part], at: &Range<usize>) -> bool {
                 frame.kind,
                 FrameKind::Record | FrameKind::Chunk | FrameKind::Start | FrameKind::End
             ) || frame.kind == FrameKind::Hold;
-            !is_item || at.start < part.range.start + FRAME_HEADER_LEN
+            !is_item || at.start < part.range.start + frame.header_len
         }
     })
 }

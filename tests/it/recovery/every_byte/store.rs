@@ -22,6 +22,8 @@ pub(super) struct Store {
     pub(super) image: Vec<u8>,
     /// The answers as of the last sync and after each later call.
     pub(super) states: Vec<State>,
+    /// The answers before the last segment: those of a log that damage ends early.
+    pub(super) before: State,
     /// All payloads that were ever written, as text, by run.
     pub(super) ever: BTreeMap<String, BTreeSet<String>>,
     /// The names of all runs and the keys of all documents, deleted ones included.
@@ -113,15 +115,16 @@ pub(super) fn everything() -> Store {
     let disk = SimDisk::untracked(Vec::new());
     let gate = Gate::new(&disk);
     let log = options().create_storage(gate.storage()).unwrap();
-    let (image, states, ever) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (image, states, before, ever) = (Vec::new(), Vec::new(), State::new(), BTreeMap::new());
     // Each state answers for what only a later one has.
     let (runs, keys) = (vec!["young".to_owned()], vec!["unsynced".to_owned()]);
-    let store = Store { image, states, ever, runs, keys };
+    let store = Store { image, states, before, ever, runs, keys };
     let mut building = Building { log, store, level: Durability::Process };
     compacted(&mut building);
     sealed(&mut building);
     building.log.sync().unwrap();
     building.log.checkpoint().unwrap();
+    building.store.before = Found::of(&building.log, &building.store).answers;
     tail(&mut building);
     gate.shut();
     let Building { log, mut store, .. } = building;
