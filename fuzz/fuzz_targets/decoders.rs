@@ -12,7 +12,7 @@ use runlog::format::map::header::StaticHeader;
 use runlog::format::map::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
 use runlog::format::map::superblock::Superblock;
 use runlog::format::map::{manifest, owner};
-use runlog::format::segments::directory;
+use runlog::format::segments::directory::{DirectoryKey, IdHash};
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{Directory, FrameKind};
 use runlog::{RunNo, Timestamp};
@@ -155,21 +155,22 @@ fn block_payload(bytes: &[u8]) {
 }
 
 fn read_directory(bytes: &[u8]) {
-    let Ok(view) = Directory::new(bytes) else { return };
+    let key = DirectoryKey { salt: 7, end: 64, ids: IdHash::default() };
+    let Ok(view) = Directory::new(bytes, &key) else { return };
     for slot in 0..view.run_count().min(64) {
-        let _ = (view.run(slot), view.run_no(slot), view.record_list(slot));
-        let _ = (view.record_offset(slot, 0), view.record_offset(slot, u32::MAX));
-        if let Ok((_, run)) = view.ids(slot) {
-            let _ = view.find_id(run);
+        let _ = (view.run(slot), view.run_no(slot), view.parts(slot).map(Iterator::count));
+        let _ = (view.listed_offset(slot, 0), view.listed_offset(slot, u32::MAX));
+        if let Ok((run, agent)) = view.ids(slot) {
+            let _ = (view.find_run(run), view.find_document(agent, run));
         }
         if let Ok(run_no) = view.run_no(slot) {
             let _ = view.find_no(run_no);
         }
     }
-    let _ = (view.find_no(RunNo(u64::MAX)), view.find_id("run"), view.run(u32::MAX));
+    let _ = (view.find_no(RunNo(u64::MAX)), view.find_run("run"), view.run(u32::MAX));
     for index in 0..view.eviction_count().min(64) {
         let _ = view.eviction(index);
     }
     let _ = (view.first_lsn(), view.last_lsn(), view.next_run_no());
-    let _ = directory::offset_in_list(bytes, 0, 0);
+    let _ = view.check();
 }

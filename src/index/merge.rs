@@ -58,10 +58,10 @@ pub(crate) trait Directories {
         true
     }
 
-    /// The indexes, ascending, of the only directories that can have a run with this id; `None` if
-    /// that is not known.
-    fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
-        let _ = run;
+    /// The indexes, ascending, of the only directories that can have a run with this id, or a
+    /// document with this namespace and key; `None` if that is not known.
+    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> Option<Vec<usize>> {
+        let _ = (namespace, id);
         None
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::format::segments::directory::hash_id;
 use crate::index::merge::Directories;
 use crate::types::{RunNo, SegmentId};
 
@@ -56,7 +55,7 @@ impl Places {
             }
             let listed = directories.with(index, |view| {
                 for slot in 0..view.run_count() {
-                    places.by_id.push((hash_id(view.ids(slot)?.0), segment));
+                    places.by_id.push((view.hash_at(slot)?.0, segment));
                     places.by_run.push((view.run_no(slot)?, segment));
                 }
                 for eviction in view.evictions() {
@@ -98,10 +97,10 @@ impl Places {
         among(listed(&self.by_run, run_no), ids, unlisted)
     }
 
-    /// The indexes in `ids` of the listed segments that can have a run with this id, and the
+    /// The indexes in `ids` of the listed segments that can have a run with this hash, and the
     /// `unlisted`.
-    pub(crate) fn of_id(&self, run: &str, ids: &[SegmentId], unlisted: &[usize]) -> Vec<usize> {
-        among(listed(&self.by_id, hash_id(run)), ids, unlisted)
+    pub(crate) fn of_hash(&self, hash: u32, ids: &[SegmentId], unlisted: &[usize]) -> Vec<usize> {
+        among(listed(&self.by_id, hash), ids, unlisted)
     }
 }
 

@@ -41,9 +41,10 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
         if self.reach == Reach::All { self.directories.listing() } else { Ok(None) }
     }
 
-    /// The indexes of the directories that can have a run with this id.
-    fn places_of_id(&self, run: &str) -> impl Iterator<Item = usize> {
-        self.reach.places_among(self.directories, self.directories.places_of_id(run))
+    /// The indexes of the directories that can have a run with this id, or a document with this
+    /// namespace and key.
+    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> impl Iterator<Item = usize> {
+        self.reach.places_among(self.directories, self.directories.places_of_ids(namespace, id))
     }
 
     /// The row and the spans of a run.
@@ -107,9 +108,9 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
 impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
-        for directory in self.places_of_id(run.run()) {
+        for directory in self.places_of_ids(None, run.run()) {
             self.directories.with(directory, |view| {
-                for slot in view.find_id(run.run())? {
+                for slot in view.find_run(run.run())? {
                     let (_, agent) = view.ids(slot)?;
                     if run.agent().is_none_or(|wanted| wanted == agent) {
                         candidates.insert((agent.to_owned(), view.run_no(slot)?));
@@ -244,12 +245,10 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
 
     fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
-        for directory in self.places_of_id(key) {
+        for directory in self.places_of_ids(Some(namespace), key) {
             self.directories.with(directory, |view| {
-                for slot in view.find_id(key)? {
-                    if view.ids(slot)?.1 == namespace {
-                        candidates.insert(view.run_no(slot)?);
-                    }
+                for slot in view.find_document(namespace, key)? {
+                    candidates.insert(view.run_no(slot)?);
                 }
                 Ok(())
             })?;

@@ -5,7 +5,8 @@ use runlog::format::frames::compression::Unreadable;
 use runlog::format::frames::eviction::decode_evictions;
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_ALIGN, decode_ids, may_be_header};
 use runlog::format::map::manifest::{SealedAt, used_len};
-use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
+use runlog::format::segments::directory::{DirectoryKey, IdHash};
+use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{Directory, FrameCheck, FrameHeader, FrameKind, SegmentKey};
 use runlog::{Damage, ExtentNo};
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ pub(super) struct Segment {
     pub(super) extent: ExtentNo,
     /// Where it is in the file.
     at: u64,
+    key: SegmentKey,
     sealed: Option<SealedAt>,
     bytes: Vec<u8>,
     check: FrameCheck,
@@ -40,7 +42,7 @@ impl Segment {
         (key, sealed): (SegmentKey, Option<SealedAt>),
         bytes: Vec<u8>,
     ) -> Self {
-        Self { extent, at, sealed, bytes, check: FrameCheck::new(key) }
+        Self { extent, at, key, sealed, bytes, check: FrameCheck::new(key) }
     }
 
     /// The frame at an offset, if its header checks and the segment has all of it.
@@ -101,7 +103,7 @@ impl Segment {
         let Some(header) = piece.frame else { return Ok(rows.push(&row)?) };
         (row.event, row.fields) = ("frame", fields(&header));
         let payload = self.payload(&header).filter(|_| piece.damage.is_none());
-        match payload.map(|payload| contents(&header, payload)) {
+        match payload.map(|payload| self.contents(&header, payload)) {
             Some(Ok(mut contents)) => {
                 // Only a frame that is shown by itself has all of them.
                 if let Some(runs) = contents.get_mut("runs").filter(|_| alone.is_none()) {
@@ -156,31 +158,34 @@ impl Segment {
         let start = header.payload_at() as usize;
         self.bytes.get(start..start + header.payload_len as usize)
     }
-}
 
-/// What a payload says that is not the caller's.
-fn contents(header: &FrameHeader, payload: &[u8]) -> Result<Value, Damage> {
-    Ok(match header.kind {
-        FrameKind::Bind | FrameKind::Start => {
-            let (agent, run, _) = decode_ids(payload)?;
-            json!({"agent": agent, "run": run})
-        }
-        FrameKind::Record => {
-            let parts = payload.split_at_checked(header.name_len.into());
-            let (name, rest) = parts.ok_or(Damage::Truncated)?;
-            let is_large = header.flags & FLAG_CHUNKS != 0;
-            let chunks = is_large.then(|| Chunks::decode(rest)).transpose()?;
-            json!({"record_kind": String::from_utf8_lossy(name), "chunks": chunks})
-        }
-        FrameKind::Evict => json!({"evicted": decode_evictions(payload)?}),
-        FrameKind::Block => json!(BlockHead::decode(header, payload)?.0),
-        FrameKind::Seal => {
-            let directory = Directory::new(payload)?;
-            directory.check()?;
-            let runs = (0..directory.run_count()).map(|slot| directory.run(slot));
-            json!({"runs": runs.collect::<Result<Vec<_>, _>>()?})
-        }
-        FrameKind::Watermark => json!({"durable": header.durable()}),
-        FrameKind::End | FrameKind::Hold | FrameKind::Chunk | FrameKind::Commit => Value::Null,
-    })
+    /// What a payload says that is not the caller's.
+    fn contents(&self, header: &FrameHeader, payload: &[u8]) -> Result<Value, Damage> {
+        Ok(match header.kind {
+            FrameKind::Bind | FrameKind::Start => {
+                let (agent, run, _) = decode_ids(payload)?;
+                json!({"agent": agent, "run": run})
+            }
+            FrameKind::Record => {
+                let parts = payload.split_at_checked(header.name_len.into());
+                let (name, rest) = parts.ok_or(Damage::Truncated)?;
+                let is_large = header.flags & FLAG_CHUNKS != 0;
+                let chunks = is_large.then(|| Chunks::decode(rest)).transpose()?;
+                json!({"record_kind": String::from_utf8_lossy(name), "chunks": chunks})
+            }
+            FrameKind::Evict => json!({"evicted": decode_evictions(payload)?}),
+            FrameKind::Block => json!(BlockHead::decode(header, payload)?.0),
+            FrameKind::Seal => {
+                let uuid = SegmentHeader::decode(&self.bytes)?.uuid;
+                let ids = IdHash::new(uuid);
+                let key = DirectoryKey { salt: self.key.salt, end: header.extra, ids };
+                let directory = Directory::new(payload, &key)?;
+                directory.check()?;
+                let runs = (0..directory.run_count()).map(|slot| directory.run(slot));
+                json!({"runs": runs.collect::<Result<Vec<_>, _>>()?})
+            }
+            FrameKind::Watermark => json!({"durable": header.durable()}),
+            FrameKind::End | FrameKind::Hold | FrameKind::Chunk | FrameKind::Commit => Value::Null,
+        })
+    }
 }

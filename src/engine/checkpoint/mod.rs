@@ -365,9 +365,7 @@ impl Checkpoints {
     /// Releases the blocks behind the directory of a sealed segment.
     fn trim_sealed(&self, segment: &Segment) -> Result<()> {
         let Some(sealed) = segment.sealed() else { return Ok(()) };
-        let seal = segment.read_header(sealed.seal)?;
-        let len = u32::try_from(seal.frame_len()).unwrap_or(u32::MAX);
-        self.log.space.trim(segment.file_offset(), sealed.seal.saturating_add(len))
+        self.log.space.trim(segment.file_offset(), sealed.bytes_end())
     }
 
     /// Whether there is work for [`Checkpoints::checkpoint`].

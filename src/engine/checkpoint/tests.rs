@@ -17,8 +17,8 @@ fn fill(log: &RunLog, run: &str) {
 
 /// Overwrites the first frames of a sealed segment, and its directory.
 fn lose(storage: &MemoryStorage, segment: &Segment) {
-    let seal = segment.sealed().unwrap().seal;
-    for offset in [64, seal + 72] {
+    let at = segment.sealed().unwrap();
+    for offset in [64, at.directory() + at.len - 500] {
         storage.write_at(segment.file_offset() + u64::from(offset), &[0x55; 500]).unwrap();
     }
 }

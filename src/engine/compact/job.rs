@@ -15,6 +15,7 @@ use crate::engine::state::evictions::runs_among;
 use crate::engine::state::segment::Segment;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
+use crate::format::segments::directory::IdHash;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::index::{RunState, Span};
 use crate::types::{RunNo, SegmentId};
@@ -140,7 +141,8 @@ impl Compactor {
         let outputs = self.reserve_outputs(layouts.len())?;
         let keys: Vec<SegmentKey> = outputs.iter().map(|segment| segment.key()).collect();
         let next_run_no = self.log.state.lock().next_run_no;
-        let writing = Writing { gathered, layouts: &layouts, keys: &keys, next_run_no, now };
+        let ids = IdHash::new(self.log.setup.uuid);
+        let writing = Writing { gathered, layouts: &layouts, keys: &keys, ids, next_run_no, now };
         let written = self.write_outputs(compacting, &writing, &outputs);
         let counted = written.and_then(|bytes| Ok((bytes, self.count_outputs(job, &outputs)?)));
         let bytes = match counted {

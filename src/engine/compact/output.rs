@@ -1,6 +1,6 @@
 //! Writing the outputs of a compaction: run by run, each in one output if it fits.
 
-use crate::engine::compact::gather::{Found, Gathered, Moved, Names};
+use crate::engine::compact::gather::{Gathered, Moved};
 use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result};
@@ -8,11 +8,12 @@ use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory::{
-    DIRECTORY_HEADER_LEN, EVICTION_COST, HASH_LEN, RECORD_COST, RUN_ENTRY_LEN,
+    DirectoryKey, EVICTION_COST, EvictionAt, IdHash, RUN_COST, TRAILER_LEN,
 };
+use crate::format::segments::run_entry::records_cost;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
-use crate::types::{LogPosition, Lsn, RunNo, Timestamp};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Timestamp};
 
 /// The contents of one output.
 #[derive(Debug, Default)]
@@ -21,27 +22,6 @@ pub(super) struct Layout {
     pub(super) runs: Vec<(usize, core::ops::Range<usize>)>,
     /// The range of evictions.
     pub(super) evictions: core::ops::Range<usize>,
-}
-
-/// The space for frames and for the directory.
-#[derive(Debug, Clone, Copy)]
-struct Room {
-    frames: usize,
-    directory: usize,
-}
-
-impl Room {
-    const EMPTY: Self =
-        Self { frames: SEGMENT_HEADER_LEN as usize, directory: DIRECTORY_HEADER_LEN };
-
-    fn with(self, frames: usize, directory: usize) -> Self {
-        Self { frames: self.frames + frames, directory: self.directory + directory }
-    }
-
-    fn fits(self, extent_size: ExtentSize) -> bool {
-        self.frames + FrameKind::Seal.frame_len(0, self.directory)
-            <= extent_size.bytes_u32() as usize
-    }
 }
 
 /// The most bytes of evictions in one frame.
@@ -56,22 +36,26 @@ pub(super) fn lay_out(
     (order, whole): (&[usize], usize),
     extent_size: ExtentSize,
 ) -> Option<Vec<Layout>> {
-    let mut outputs = Outputs { done: Vec::new(), room: Room::EMPTY, extent_size, fits: true };
+    let mut outputs = Outputs {
+        done: Vec::new(),
+        frames: SEGMENT_HEADER_LEN as usize,
+        builder: DirectoryBuilder::default(),
+        extent_size,
+        fits: true,
+    };
     for (place, &number) in order.iter().enumerate() {
-        let Some(run) = gathered.runs.get(number) else { continue };
-        outputs.add_run((number, run), ids_len(&gathered.names, run.run_no), place < whole);
+        let run = gathered.runs.get(number)?;
+        outputs.add_run((number, run), gathered.names.get(&run.run_no)?, place < whole);
     }
     outputs.add_evictions(&gathered.evictions);
     outputs.fits.then_some(outputs.done)
 }
 
-fn ids_len(names: &Names, run_no: RunNo) -> usize {
-    names.get(&run_no).map_or(0, |(agent, run)| agent.as_str().len() + run.as_str().len())
-}
-
 struct Outputs {
     done: Vec<Layout>,
-    room: Room,
+    /// The bytes of the current output, and its directory so far.
+    frames: usize,
+    builder: DirectoryBuilder,
     extent_size: ExtentSize,
     /// Whether each output has room for its contents.
     fits: bool,
@@ -88,42 +72,60 @@ impl Outputs {
     fn next(&mut self) {
         let evictions = self.done.last().map_or(0, |last| last.evictions.end);
         self.done.push(Layout { evictions: evictions..evictions, ..Layout::default() });
-        self.room = Room::EMPTY;
+        (self.frames, self.builder) = (SEGMENT_HEADER_LEN as usize, DirectoryBuilder::default());
     }
 
-    fn add_run(&mut self, (number, run): (usize, &Moved), ids: usize, together: bool) {
-        let (bind, entry) = (FrameKind::Bind.frame_len(0, 4 + ids), RUN_ENTRY_LEN + HASH_LEN + ids);
-        let cost = |found: &Found| {
-            let records = match found.header.kind {
-                FrameKind::Record | FrameKind::Chunk => 1,
-                FrameKind::Block => found.header.extra as usize,
-                _ => 0,
-            };
-            (found.header.frame_len(), records * RECORD_COST)
-        };
-        let whole = |room: Room| {
-            let costs = run.frames.iter().map(cost);
-            costs.fold(room.with(bind, entry), |room, cost| room.with(cost.0, cost.1))
-        };
+    /// Whether the current output has room for this many more bytes.
+    fn has_room(&self, frames: usize, directory: usize) -> bool {
+        let end = self.frames
+            + frames
+            + FrameKind::Seal.frame_len(0, self.builder.encoded_len() + directory);
+        end <= self.extent_size.bytes_u32() as usize
+    }
+
+    fn add_run(
+        &mut self,
+        (number, run): (usize, &Moved),
+        (agent, id): &(AgentId, RunId),
+        together: bool,
+    ) {
+        let ids = agent.as_str().len() + id.as_str().len();
+        let (bind, entry) = (FrameKind::Bind.frame_len(0, 4 + ids), RUN_COST + ids);
+        let records = run.frames.iter().map(|found| listed(&found.header)).sum();
+        let frames: usize = run.frames.iter().map(|found| found.header.frame_len()).sum();
+        let (frames, directory) = (bind + frames, entry + records_cost(records));
         self.current();
-        let fits = |room: Room| whole(room).fits(self.extent_size);
-        if together && !fits(self.room) && fits(Room::EMPTY) {
+        let empty = SEGMENT_HEADER_LEN as usize
+            + frames
+            + FrameKind::Seal.frame_len(0, TRAILER_LEN + directory);
+        let fits_alone = empty <= self.extent_size.bytes_u32() as usize;
+        if together && fits_alone && !self.has_room(frames, directory) {
             self.next();
         }
         let mut start = 0;
-        self.room = self.room.with(bind, entry);
         for (place, found) in run.frames.iter().enumerate() {
-            let (frames, directory) = cost(found);
-            if !self.room.with(frames, directory).fits(self.extent_size) {
+            let header = &found.header;
+            let (mut frames, mut directory) = (header.frame_len(), records_cost(listed(header)));
+            if self.builder.run(run.run_no).is_none() {
+                (frames, directory) = (frames + bind, directory + entry);
+            }
+            if !self.has_room(frames, directory) {
                 if place > start {
                     self.current().runs.push((number, start..place));
                 }
                 start = place;
                 self.next();
-                self.room = self.room.with(bind, entry);
             }
-            self.room = self.room.with(frames, directory);
-            self.fits &= self.room.fits(self.extent_size);
+            if self.builder.run(run.run_no).is_none() {
+                self.builder.bind(run.run_no, agent.clone(), id.clone());
+                self.frames += bind;
+            }
+            note_frame(&mut self.builder, header, &[]);
+            if header.kind == FrameKind::Block {
+                note_block(&mut self.builder, header, &[]);
+            }
+            self.frames += header.frame_len();
+            self.fits &= self.has_room(0, 0);
         }
         self.current().runs.push((number, start..run.frames.len()));
     }
@@ -133,13 +135,24 @@ impl Outputs {
             // Each may begin a frame of its own.
             let cost = FrameKind::Evict.frame_len(0, eviction.encoded_len());
             self.current();
-            if !self.room.with(cost, EVICTION_COST).fits(self.extent_size) {
+            if !self.has_room(cost, EVICTION_COST) {
                 self.next();
             }
-            self.room = self.room.with(cost, EVICTION_COST);
-            self.fits &= self.room.fits(self.extent_size);
+            let (run_no, with_receipt) = (eviction.run_no, eviction.receipt.is_some());
+            self.builder.push_eviction(EvictionAt { run_no, offset: 0, with_receipt });
+            self.frames += cost;
+            self.fits &= self.has_room(0, 0);
             self.current().evictions.end = place + 1;
         }
+    }
+}
+
+/// How many offsets the directory lists of a frame.
+fn listed(header: &FrameHeader) -> u32 {
+    match header.kind {
+        FrameKind::Record | FrameKind::Chunk => 1,
+        FrameKind::Block => header.extra,
+        _ => 0,
     }
 }
 
@@ -154,6 +167,7 @@ pub(super) struct Writing<'a> {
     pub(super) gathered: &'a Gathered,
     pub(super) layouts: &'a [Layout],
     pub(super) keys: &'a [SegmentKey],
+    pub(super) ids: IdHash,
     pub(super) next_run_no: RunNo,
     pub(super) now: Timestamp,
 }
@@ -165,7 +179,7 @@ impl Writing<'_> {
             return Err(Error::Poisoned);
         };
         let (check, builder) = (FrameCheck::new(key), DirectoryBuilder::default());
-        let mut output = Output { check, bytes: Vec::new(), builder };
+        let mut output = Output { salt: key.salt, check, bytes: Vec::new(), builder };
         let mut last_lsn = Lsn(0);
         for (number, frames) in &layout.runs {
             let Some(run) = self.gathered.runs.get(*number) else { continue };
@@ -214,20 +228,21 @@ impl Writing<'_> {
 
     fn finish(&self, last_lsn: Lsn, mut output: Output) -> Written {
         let end = output.end();
-        let directory = output.builder.encode(self.next_run_no);
+        let key = DirectoryKey { salt: output.salt, end, ids: self.ids };
+        let directory = output.builder.encode(&key, self.next_run_no);
         let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), self.now);
         header.lsn = last_lsn;
         header.extra = end;
         let seal = PendingFrame::new(header, &[], &directory);
-        let digest = seal.header.payload_crc;
-        output.append(seal);
-        let sealed = SealedAt::of(&output.builder, (end, end, digest), self.next_run_no);
+        let seal = output.append(seal);
+        let sealed = SealedAt::of(&output.builder, end, &seal, self.next_run_no);
         Written { bytes: output.bytes, sealed }
     }
 }
 
 /// An output that is being written.
 struct Output {
+    salt: u64,
     check: FrameCheck,
     bytes: Vec<u8>,
     builder: DirectoryBuilder,

@@ -10,7 +10,6 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::Decoded;
-use crate::format::segments::directory::{HASH_LEN, RECORD_COST, RUN_ENTRY_LEN};
 use crate::format::{Directory, FrameKind};
 use crate::gc::choose::SegmentUse;
 use crate::index::{RunList, Statuses};
@@ -107,8 +106,7 @@ impl Compactor {
 fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     let (agent, run) = directory.ids(slot)?;
     let ids = agent.len() + run.len();
-    let entry =
-        RUN_ENTRY_LEN + HASH_LEN + ids + RECORD_COST * directory.record_list(slot)?.1 as usize;
+    let entry = directory.entry_cost(slot)?;
     Ok(directory
         .stored(slot)?
         .saturating_add((entry + FrameKind::Bind.frame_len(0, 4 + ids)) as u64))

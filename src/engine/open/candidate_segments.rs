@@ -62,7 +62,7 @@ impl Homes {
         let mut segments = Vec::new();
         for (segment, seal) in &mut self.sealed {
             let seal = seal.get_or_insert_with(|| {
-                let at = segment.sealed()?.seal;
+                let at = segment.sealed()?.end;
                 Some(segment.read_header(at).ok()?.lsn)
             });
             if seal.is_some_and(|seal| Some(seal) < begins) {

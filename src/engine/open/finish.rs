@@ -12,8 +12,7 @@ use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::ExtentSize;
-use crate::format::codec::len_u32;
-use crate::format::map::manifest::{Change, SealedAt, Use};
+use crate::format::map::manifest::{Change, Use};
 use crate::format::map::superblock::FLAG_CLEAN;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::gc::choose::outputs;
@@ -216,11 +215,10 @@ impl LogState {
             }
             match found.sealed {
                 Some(at) => log.note_seal(self, Arc::clone(&segment), at),
-                None => log.seal_tail(self, found.end)?,
+                None => log.seal_tail(self)?,
             }
-            if let Some(SealedAt { seal, .. }) = segment.sealed() {
-                let end = seal + len_u32(segment.read_header(seal)?.frame_len());
-                log.space.clear_behind(segment.file_offset(), end)?;
+            if let Some(at) = segment.sealed() {
+                log.space.clear_behind(segment.file_offset(), at.bytes_end())?;
             }
         }
         Ok(())

@@ -6,18 +6,20 @@
 use std::borrow::Cow;
 
 use crate::engine::state::scan::next_frame;
+use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
-use crate::format::frames::frame::{FrameCheck, LONG_HEADER_LEN};
+use crate::format::frames::frame::{FrameCheck, LONG_HEADER_LEN, SegmentKey};
 use crate::format::map::header::{HeaderFault, KNOWN_OPTIONAL, MAGIC, StaticHeader};
 use crate::format::map::manifest::{
     AREA_HEADER_LEN, Area, AreaContents, Change, Extents, MAX_AREA_LEN, RECORD_LEN, Use, read_area,
     used_len,
 };
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_COPY, ManifestAt, Superblock};
-use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::format::segments::directory::IdHash;
+use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{
     EXTENTS_AT, ExtentSize, FORMAT_VERSION, MANIFEST_AT, PAGE, PAGE_LEN, SUPERBLOCK_AT,
 };
@@ -55,6 +57,18 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    /// A segment in this extent.
+    pub(crate) fn segment(
+        &self,
+        disk: &Disk,
+        extent: ExtentNo,
+        key: SegmentKey,
+        purpose: Purpose,
+    ) -> Segment {
+        let ids = IdHash::new(self.uuid);
+        Segment::new(disk.clone(), self.extent_size, extent, key, purpose, ids)
+    }
+
     /// Whether the store was closed in order. Without the other superblock that is unknown.
     pub(crate) fn is_clean(&self) -> bool {
         self.superblock.flags & FLAG_CLEAN != 0 && !self.lacks_slot

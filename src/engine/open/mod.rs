@@ -49,7 +49,7 @@ use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::DirectoryBuilder;
-use crate::format::frames::frame::{LONG_HEADER_LEN, SegmentKey};
+use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
 use crate::format::segments::run_set::RunSet;
@@ -137,9 +137,7 @@ pub(crate) fn segments(
     reuse: &dyn Fn(ExtentNo, SegmentKey, SealedAt) -> Option<Arc<Segment>>,
 ) -> Known {
     let mut known = Known { sealed: Vec::new(), unsealed: BTreeMap::new(), retired: Vec::new() };
-    let new = |extent, key, purpose| {
-        Arc::new(Segment::new(disk.clone(), base.extent_size, extent, key, purpose))
-    };
+    let new = |extent, key, purpose| Arc::new(base.segment(disk, extent, key, purpose));
     let mut sealed = BTreeMap::new();
     for (&extent, used) in &base.extents.uses {
         match *used {
@@ -176,11 +174,7 @@ pub(crate) fn segments(
 /// Refuses a file that ends before its durable data.
 pub(crate) fn check_length(disk: &Disk, base: &Base, known: &Known) -> Result<()> {
     let len = disk.len()?;
-    let header = u32::try_from(LONG_HEADER_LEN).unwrap_or(u32::MAX);
-    let sealed = known
-        .sealed
-        .iter()
-        .filter_map(|one| Some((one, one.sealed()?.seal.saturating_add(header))));
+    let sealed = known.sealed.iter().filter_map(|one| Some((one, one.sealed()?.directory())));
     let open = known.unsealed.get(&base.durable.segment);
     let open = open.map(|one| (one, base.durable.offset.min(base.extent_size.bytes_u32())));
     let is_behind =
@@ -290,7 +284,7 @@ pub(crate) fn first_state(
     let is_known = deleted.is_empty() || base.is_clean();
     let dead = if is_known { base.superblock.dead } else { u64::MAX };
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
-    let nowhere = Segment::new(disk.clone(), base.extent_size, ExtentNo(0), key, Purpose::Log);
+    let nowhere = base.segment(disk, ExtentNo(0), key, Purpose::Log);
     let tail = Tail::new(Arc::new(nowhere), (0, 0), DirectoryBuilder::default(), writer);
     Ok(LogState {
         tail,

@@ -171,12 +171,8 @@ fn recover_segment(
     report.frames += frames.len() as u64;
     let kept = frames.iter().filter_map(|lexed| lexed.header.durable());
     log.floor_of_kept = log.floor_of_kept.max(kept.max().unwrap_or_default());
-    let sealed = seal.map(|lexed| SealedAt {
-        end,
-        seal: lexed.header.position.offset,
-        digest: lexed.header.payload_crc,
-        has_evictions: replayed.builder.evictions().next().is_some(),
-        next_run_no: RunNo(lexed.header.seq.0),
+    let sealed = seal.map(|lexed| {
+        SealedAt::of(&replayed.builder, end, &lexed.header, RunNo(lexed.header.seq.0))
     });
     log.next_run_no = log.next_run_no.max(sealed.map_or(RunNo(0), |at| at.next_run_no));
     let written = len_u32(used_len(&extent).next_multiple_of(FRAME_ALIGN)).max(SEGMENT_HEADER_LEN);
@@ -215,7 +211,7 @@ fn frames_that_count(
         }
         let bytes = match item.frame() {
             None => Bytes::BadHeader,
-            Some(lexed) => judge(extent, lexed, &frames, at < log.floor),
+            Some(lexed) => judge(segment, (extent, lexed), &frames, at < log.floor),
         };
         match decide(bytes, at < log.floor) {
             Action::Accept | Action::Report => {}
@@ -246,13 +242,19 @@ fn frames_that_count(
 
 /// What a frame is for the table. Below the floor, a damaged directory that can be built again
 /// exactly is whole. Above it, recovery writes the SEAL frame again.
-fn judge(extent: &[u8], lexed: &Lexed, frames: &[Lexed], below_floor: bool) -> Bytes {
+fn judge(
+    segment: &Segment,
+    (extent, lexed): (&[u8], &Lexed),
+    frames: &[Lexed],
+    below_floor: bool,
+) -> Bytes {
     let header = &lexed.header;
     if header.kind == FrameKind::Seal {
-        let is_whole = || directory_in(extent, lexed).is_some_and(|found| found.check().is_ok());
+        let is_whole = || directory_in(segment, extent, lexed).is_some();
         let is_built = || {
             let built = replay(extent, frames, u32::MAX, &mut |_| None).builder;
-            crc32fast::hash(&built.encode(RunNo(header.seq.0))) == header.payload_crc
+            let key = segment.directory_key(header.extra);
+            crc32fast::hash(&built.encode(&key, RunNo(header.seq.0))) == header.payload_crc
         };
         let is_here = header.extra == header.position.offset;
         let counts = is_here && (is_whole() || (below_floor && is_built()));

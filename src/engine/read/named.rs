@@ -67,8 +67,8 @@ struct Candidate {
 pub(crate) struct Slices {
     /// Sealed segments, and the slot of the run in each.
     sealed: Vec<(Arc<Segment>, u32)>,
-    /// The slice in the tail.
-    tail: Option<RunSlice>,
+    /// The slices in the tail.
+    tail: Vec<RunSlice>,
 }
 
 impl Slices {
@@ -82,14 +82,19 @@ impl Slices {
 
     /// Reads the slices from the directories.
     pub(crate) fn read(&self, run_no: RunNo) -> Result<Vec<RunSlice>> {
-        let sealed =
-            self.sealed.iter().map(|(segment, slot)| RunSlice::sealed(segment, *slot, run_no));
-        sealed.chain(self.tail.clone().map(Ok)).collect()
+        let mut slices = Vec::with_capacity(self.sealed.len() + self.tail.len());
+        for (segment, slot) in &self.sealed {
+            RunSlice::add_sealed(&mut slices, segment, *slot, run_no)?;
+        }
+        slices.extend(self.tail.iter().cloned());
+        Ok(slices)
     }
 
     /// All slices of the run: those of the catalog, and these after them.
     pub(crate) fn behind(&self, sealed: &[RunSlice], run_no: RunNo) -> Result<Arc<[RunSlice]>> {
-        Ok(sealed.iter().cloned().chain(self.read(run_no)?).collect())
+        let mut slices: Vec<_> = sealed.iter().cloned().chain(self.read(run_no)?).collect();
+        RunSlice::sort(&mut slices);
+        Ok(slices.into())
     }
 }
 
@@ -214,8 +219,10 @@ impl<'r> Named<'r> {
                 let agent = agent.or_else(|| Some(sealed.as_ref()?.agent.clone()));
                 let agent = agent.ok_or_else(unlisted)?;
                 let sealed = sealed.iter().flat_map(|opened| opened.parts.iter().cloned());
-                let parts = sealed.chain(fresh).collect();
-                Ok(Arc::new(Opened { agent, run: RunId::new(self.run.run())?, parts }))
+                let mut parts: Vec<_> = sealed.chain(fresh).collect();
+                RunSlice::sort(&mut parts);
+                let run = RunId::new(self.run.run())?;
+                Ok(Arc::new(Opened { agent, run, parts: parts.into() }))
             }
         }
     }
@@ -373,7 +380,9 @@ impl Reader {
 fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
     let entry = &state.tail.builder.run(run_no)?.entry;
     entry.created_at?;
-    let parts = Arc::new([RunSlice::in_tail(&state.tail, run_no)?]);
+    let mut parts = RunSlice::in_tail(&state.tail, run_no);
+    RunSlice::sort(&mut parts);
+    let parts = parts.into();
     Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
 }
 

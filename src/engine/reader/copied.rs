@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::reader::Replica;
 use crate::engine::state::scan::{Item, Lexed, directory_in, lex};
 use crate::engine::state::segment::Segment;
-use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
@@ -54,13 +54,7 @@ impl Copied {
     pub(super) fn read(&self, damaged: &mut Vec<Corruption>) -> Result<Vec<u8>> {
         let segment = &self.segment;
         let whole = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
-        let seal = self.sealed.map(|at| (at.seal as usize, segment.read_header(at.seal)));
-        let end = match seal {
-            None => self.end as usize,
-            Some((at, Ok(header))) => at + header.frame_len(),
-            Some((_, Err(Error::Corrupt(_)))) => whole,
-            Some((_, Err(error))) => return Err(error),
-        };
+        let end = self.sealed.map_or(self.end, |at| at.bytes_end()) as usize;
         let bytes = segment.disk().read_padded(segment.file_offset(), end.min(whole))?;
         self.check(&bytes, damaged);
         Ok(bytes)
@@ -83,14 +77,13 @@ impl Copied {
             let place = Place::Frame(segment.position(item.offset()));
             Corruption::new(place, damage.unwrap_or(Damage::Missing))
         }));
-        let Some(SealedAt { end, seal, digest, .. }) = self.sealed else { return };
+        let Some(SealedAt { end, len, digest, .. }) = self.sealed else { return };
         let is_seal = |lexed: &&Lexed| {
-            let FrameHeader { kind, extra, payload_crc, position, .. } = lexed.header;
-            (kind, extra, payload_crc) == (FrameKind::Seal, end, digest) && position.offset == seal
+            let FrameHeader { kind, extra, payload_len, payload_crc, .. } = lexed.header;
+            (kind, extra, payload_len, payload_crc) == (FrameKind::Seal, end, len, digest)
         };
         let seal = items.iter().filter_map(Item::frame).find(is_seal);
-        let stored = seal.and_then(|lexed| directory_in(bytes, lexed));
-        if stored.is_none_or(|directory| directory.check().is_err()) {
+        if seal.and_then(|lexed| directory_in(segment, bytes, lexed)).is_none() {
             let place = Place::Directory { segment: segment.id() };
             damaged.push(Corruption::new(place, Damage::Missing));
         }

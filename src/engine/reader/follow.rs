@@ -21,7 +21,7 @@ use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
 use crate::format::frames::block::{BlockHead, MAX_BLOCK_RECORDS};
 use crate::format::frames::eviction::decode_evictions;
 use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
-use crate::format::segments::directory::RECORD_COST;
+use crate::format::segments::directory::OFFSET_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::gc::Rule;
 use crate::types::{AgentId, RunId, RunNo, SegmentId, Seq};
@@ -221,7 +221,7 @@ impl Tailing {
         let extent_len = usize::try_from(segment.extent_size().bytes()).unwrap_or(usize::MAX);
         let piece = Piece { at: from, bytes: &bytes, extent_len };
         // No segment lists more records than its directory has space for.
-        self.room = extent_len / RECORD_COST;
+        self.room = extent_len / OFFSET_LEN;
         let mut next = from;
         while next < end {
             let InPiece::Frame(lexed) = frame_in_piece(piece, segment.frames(), next) else {

@@ -219,8 +219,7 @@ fn assemble(
     if !is_open {
         // The log goes on in a segment that is not there yet.
         let key = SegmentKey { id: next, salt: 0 };
-        let segment =
-            Segment::new(disk.clone(), base.extent_size, ExtentNo(u32::MAX), key, Purpose::Log);
+        let segment = base.segment(disk, ExtentNo(u32::MAX), key, Purpose::Log);
         state.begin(Arc::new(segment), SEGMENT_HEADER_LEN, TailWriter::Pwrite);
     }
     Ok(state)

@@ -10,6 +10,7 @@ use crate::engine::setup::options::Rate;
 use crate::engine::state::segment::Segment;
 use crate::engine::write::batch::{Batch, Expected};
 use crate::error::{Damage, Error, Place, Result};
+use crate::format::codec::Decoded;
 use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::gc::Rule;
 use crate::types::{AgentId, Durability, RunId, RunRef, SegmentId, Version};
@@ -40,14 +41,16 @@ impl Erasing {
     }
 
     fn is_in(&self, segment: &Segment) -> Result<bool> {
-        segment.in_directory(|directory| {
-            for slot in directory.find_id(self.id.as_str())? {
-                let is_same_kind = directory.is_document(slot)? == self.document;
-                if is_same_kind && self.is_named(directory.ids(slot)?.1) {
-                    return Ok(true);
-                }
+        let id = self.id.as_str();
+        segment.in_directory(|directory| match &self.space {
+            Some(space) if self.document => {
+                Ok(!directory.find_document(space.as_str(), id)?.is_empty())
             }
-            Ok(false)
+            _ => {
+                let slots = directory.find_run(id)?.into_iter();
+                let agents = slots.map(|slot| Ok(directory.ids(slot)?.1));
+                Ok(agents.collect::<Decoded<Vec<_>>>()?.iter().any(|agent| self.is_named(agent)))
+            }
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::map::superblock::ManifestAt;
+use crate::format::segments::directory::IdHash;
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{EXTENTS_AT, ExtentSize, PAGE_LEN};
 use crate::types::{ExtentNo, LogPosition, RunNo};
@@ -125,7 +126,10 @@ impl Located {
         let SegmentHeader { key, purpose, extent_size, .. } = *header;
         let extent = ExtentNo(u32::try_from((at - EXTENTS_AT) / extent_size.bytes()).unwrap_or(0));
         if extent_size.offset_of(extent) == at {
-            let segment = Segment::new(self.disk.clone(), extent_size, extent, key, purpose);
+            let segment = {
+                let ids = IdHash::new(header.uuid);
+                Segment::new(self.disk.clone(), extent_size, extent, key, purpose, ids)
+            };
             self.segments.push(Arc::new(segment));
             self.extent_size.get_or_insert(extent_size);
         }

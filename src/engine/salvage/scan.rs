@@ -174,8 +174,7 @@ impl Scan {
             Some(_) => segment.directory().ok(),
             None => seal
                 .filter(|_| is_log && durable == u32::MAX)
-                .and_then(|seal| directory_in(&bytes, seal))
-                .filter(|directory| directory.check().is_ok()),
+                .and_then(|seal| directory_in(segment, &bytes, seal)),
         };
         for lexed in &self.counted(&frames, durable) {
             let (header, spot) = (&lexed.header, Spot::of(number, lexed));

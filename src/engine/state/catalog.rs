@@ -200,9 +200,14 @@ impl Catalog {
             self.read_directories()?;
             answer = question(&DirectoryScan::new(self));
         }
-        answer.map_err(|error| match error {
-            IndexError::Damaged(damage) => Error::corrupt(Place::Index, damage),
-            _ => Error::corrupt(Place::Index, Damage::IndexPages),
+        answer.map_err(|error| {
+            // An entry of a directory, which could not be built again.
+            let lost = self.segments.iter().find_map(|segment| segment.damaged_entry());
+            let damage = match error {
+                IndexError::Damaged(damage) => damage,
+                _ => Damage::IndexPages,
+            };
+            lost.unwrap_or_else(|| Error::corrupt(Place::Index, damage))
         })
     }
 
@@ -261,7 +266,9 @@ impl Directories for Catalog {
 
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
         let segment = self.segments.get(index).ok_or(Damage::Missing)?;
-        read(segment.directory().map_err(|_| Damage::Missing)?)
+        let answer = read(segment.directory().map_err(|_| Damage::Missing)?);
+        // The next question finds an entry that could be built again.
+        answer.inspect_err(|damage| segment.mend(*damage))
     }
 
     fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
@@ -293,9 +300,13 @@ impl Directories for Catalog {
         }
     }
 
-    fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
-        let (places, unlisted) = self.map()?;
-        Some(places.of_id(run, &self.ids, unlisted))
+    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> Option<Vec<usize>> {
+        let (hash, (places, unlisted)) = (self.segments.first()?.ids(), self.map()?);
+        let hash = match namespace {
+            Some(namespace) => hash.of_document(namespace, id),
+            None => hash.of_run(id),
+        };
+        Some(places.of_hash(hash, &self.ids, unlisted))
     }
 }
 
@@ -306,21 +317,23 @@ mod tests {
     use crate::format::ExtentSize;
     use crate::format::frames::frame::SegmentKey;
     use crate::format::map::manifest::SealedAt;
+    use crate::format::segments::directory::IdHash;
     use crate::storage::MemoryStorage;
     use crate::types::ExtentNo;
 
     /// The formula of section 17 of FORMAT.md.
     #[test]
     fn a_stamp_is_made_of_the_salt_the_end_and_the_digest_alone() {
-        let stamp = |extent, id, purpose, seal| {
+        let stamp = |extent, id, purpose, len| {
             let disk = Disk::new(Arc::new(MemoryStorage::new()));
             let key = SegmentKey { id: SegmentId(id), salt: 0x8000_0000_0000_0005 };
             let size = ExtentSize::from_bytes(64 << 10).unwrap();
-            let segment = Segment::new(disk, size, ExtentNo(extent), key, purpose);
+            let segment =
+                Segment::new(disk, size, ExtentNo(extent), key, purpose, IdHash::default());
             assert_eq!(stamp_of(&segment), 0x0000_0000_0000_000b, "not sealed");
-            let (end, digest, next_run_no) = (0x0001_2340, 0x89ab_cdef, RunNo(u64::from(seal)));
-            let has_evictions = seal % 16 == 0;
-            segment.seal(SealedAt { end, seal, digest, has_evictions, next_run_no });
+            let (end, digest, next_run_no) = (0x0001_2340, 0x89ab_cdef, RunNo(u64::from(len)));
+            let has_evictions = len % 16 == 0;
+            segment.seal(SealedAt { end, len, digest, has_evictions, next_run_no });
             stamp_of(&segment)
         };
         assert_eq!(stamp(0, 1, Purpose::Log, 0x0001_2340), 0x0001_2340_89ab_cde4);

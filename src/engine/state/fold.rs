@@ -1,13 +1,14 @@
 //! Folding frames into the directory of their segment. Append, compaction and recovery all use this
 //! module, so that they cannot differ.
 
-use crate::format::frames::block::{BlockHead, seq_in};
+use crate::format::frames::block::BlockHead;
 use crate::format::frames::frame::{
     FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PLAIN,
 };
 use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
+use crate::format::segments::directory_builder::{ChunkAt, RecordsAt};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
-use crate::types::{RunNo, RunStatus};
+use crate::types::{Lsn, RunNo, RunStatus};
 
 /// Notes a frame that counts in the directory of its segment. Its run must have an entry.
 pub(crate) fn note_frame(
@@ -24,13 +25,42 @@ pub(crate) fn note_frame(
     if header.kind == FrameKind::Bind {
         return;
     }
-    let Some(entry) = builder.run_mut(header.run_no) else { return };
+    let Some(slot) = builder.slot(header.run_no) else { return };
+    let offset = header.position.offset;
+    match header.kind {
+        FrameKind::Record => {
+            builder.push_records_at(slot, records_at(header, 1), |entry| {
+                note_any(entry, header);
+                count_record(entry, header);
+            });
+        }
+        FrameKind::Chunk => {
+            let row = if header.extra == 0 { header.lsn } else { Lsn(header.seq.0) };
+            let chunk = ChunkAt { offset, lsn: header.lsn, row, number: header.extra };
+            builder.push_chunk_at(slot, chunk, |entry| {
+                note_cold(entry, 1, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0);
+                note_any(entry, header);
+            });
+        }
+        _ => builder.update(header.run_no, |entry| {
+            note_any(entry, header);
+            note_mark(entry, header);
+        }),
+    }
+}
+
+/// Notes what each frame says of its run.
+fn note_any(entry: &mut RunEntry, header: &FrameHeader) {
     entry.stored += header.frame_len() as u64;
     entry.document |= header.flags & FLAG_DOCUMENT != 0;
     // A chunk alone does not count: its record may be incomplete. A hold is no activity.
     if !matches!(header.kind, FrameKind::Chunk | FrameKind::Hold) {
         entry.last_at = entry.last_at.max(header.at);
     }
+}
+
+/// Notes a START, END or HOLD.
+fn note_mark(entry: &mut RunEntry, header: &FrameHeader) {
     let offset = header.position.offset;
     match header.kind {
         FrameKind::Start => {
@@ -40,15 +70,6 @@ pub(crate) fn note_frame(
             if header.flags & FLAG_IMPLICIT == 0 {
                 entry.start.get_or_insert(StartAt { offset, at: header.at });
             }
-        }
-        FrameKind::Chunk => {
-            note_cold(entry, header.flags & (FLAG_COMPRESSED | FLAG_PLAIN) != 0);
-            entry.first_lsn = entry.first_lsn.min(header.lsn);
-            builder.push_chunk(header.run_no, offset);
-        }
-        FrameKind::Record => {
-            count_record(entry, header);
-            builder.push_record(header.run_no, offset);
         }
         FrameKind::End => {
             let status =
@@ -68,22 +89,26 @@ pub(crate) fn note_frame(
     }
 }
 
+fn records_at(header: &FrameHeader, count: u32) -> RecordsAt {
+    let in_chunks = header.flags & FLAG_CHUNKS != 0;
+    let offset = header.position.offset;
+    RecordsAt { offset, lsn: header.lsn, seq: header.seq, count, in_chunks }
+}
+
 /// Notes a record like [`note_frame`], in the existing entry of its run.
 #[inline]
 pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &FrameHeader) {
     builder.note_lsn(header.lsn);
-    let Some(entry) = builder.push_record_at(slot, header.position.offset) else { return };
-    entry.stored += header.frame_len() as u64;
-    entry.last_at = entry.last_at.max(header.at);
-    count_record(entry, header);
+    builder.push_records_at(slot, records_at(header, 1), |entry| {
+        entry.stored += header.frame_len() as u64;
+        entry.last_at = entry.last_at.max(header.at);
+        count_record(entry, header);
+    });
 }
 
+/// Notes the facts of a record that was just counted.
 fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
-    note_cold(entry, header.flags & FLAG_PLAIN != 0);
-    entry.first_lsn = entry.first_lsn.min(header.lsn);
-    entry.first_seq.get_or_insert(header.seq);
-    entry.next_seq = entry.next_seq.max(crate::types::Seq(header.seq.0.saturating_add(1)));
-    entry.records += 1;
+    note_cold(entry, 1, header.flags & FLAG_PLAIN != 0);
     entry.late += u32::from(header.flags & FLAG_LATE != 0);
     let in_frame = header.payload_len.saturating_sub(u32::from(header.name_len));
     let is_in_chunks = header.flags & FLAG_CHUNKS != 0;
@@ -97,22 +122,19 @@ pub(crate) fn note_block(builder: &mut DirectoryBuilder, block: &FrameHeader, pa
     if let Some(head) = head {
         builder.note_lsn(head.last_lsn);
     }
-    let Some(entry) = builder.run_mut(block.run_no) else { return };
-    note_cold(entry, true);
-    entry.first_lsn = entry.first_lsn.min(block.lsn);
-    entry.first_seq.get_or_insert(block.seq);
-    entry.next_seq = entry.next_seq.max(seq_in(block, block.extra));
-    entry.records = entry.records.saturating_add(block.extra);
-    if let Some(head) = head {
-        entry.late = entry.late.saturating_add(head.late);
-        entry.bytes = entry.bytes.saturating_add(head.bytes);
-    }
-    for _ in 0..block.extra {
-        builder.push_record(block.run_no, block.position.offset);
-    }
+    let Some(slot) = builder.slot(block.run_no) else { return };
+    builder.push_records_at(slot, records_at(block, block.extra), |entry| {
+        note_cold(entry, block.extra, true);
+        if let Some(head) = head {
+            entry.late = entry.late.saturating_add(head.late);
+            entry.bytes = entry.bytes.saturating_add(head.bytes);
+        }
+    });
 }
 
-/// Updates whether a run is cold in a segment: whether all of its records and chunks there are.
-fn note_cold(entry: &mut RunEntry, cold: bool) {
-    entry.cold = cold && (entry.cold || entry.records == 0 && entry.chunks == 0);
+/// Updates whether a run is cold in a segment, after `added` records or chunks: whether all of its
+/// records and chunks there are.
+fn note_cold(entry: &mut RunEntry, added: u32, cold: bool) {
+    let is_first = entry.records.saturating_add(entry.chunks) == added;
+    entry.cold = cold && (entry.cold || is_first);
 }

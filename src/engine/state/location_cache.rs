@@ -171,10 +171,9 @@ impl Catalog {
             let place = Place::Directory { segment: span.segment };
             let segment = self.segment(span.segment);
             let segment = segment.ok_or_else(|| Error::corrupt(place, Damage::Missing))?;
-            let mut part = RunSlice::sealed(segment, span.slot, run_no)?;
-            part.list();
-            parts.push(part);
+            RunSlice::add_sealed(&mut parts, segment, span.slot, run_no)?;
         }
+        RunSlice::sort(&mut parts);
         Ok(parts.into())
     }
 }

@@ -1,19 +1,20 @@
 //! What one segment contains of a run: the way from a run to the offsets of its records.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::codec::first_of;
 use crate::format::frames::block::seq_in;
+use crate::format::segments::directory::{OffsetList, RunPart};
+use crate::format::segments::directory_builder::{BuiltPart, BuiltRun};
+use crate::format::segments::run_entry::GROUP;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
-/// The longest list of offsets that is copied into memory.
-const MAX_LISTED: u32 = 64;
-
-/// What one segment contains of a run.
+/// Records and chunks of a run in one segment that follow one another in the run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunSlice {
     pub(crate) segment: Arc<Segment>,
@@ -29,55 +30,72 @@ pub(crate) struct RunSlice {
 /// Where the list of offsets is.
 #[derive(Debug, Clone)]
 pub(crate) enum Offsets {
-    /// In the directory of a sealed segment, at `first`.
-    Stored { first: u32 },
-    /// In memory: for the tail, and for runs that were looked up.
+    /// In the directory of a sealed segment, from item `first` of the list of the run.
+    Stored { list: OffsetList, first: u32, checked: Checked },
+    /// In memory, for the tail.
     Listed(Arc<[u32]>),
 }
 
+/// The last group of offsets whose check matched.
+#[derive(Debug)]
+pub(crate) struct Checked(AtomicU32);
+
+impl Clone for Checked {
+    fn clone(&self) -> Self {
+        Self(AtomicU32::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
 impl RunSlice {
-    /// The slice of a run in a sealed segment, from this slot of its directory.
-    pub(crate) fn sealed(segment: &Arc<Segment>, slot: u32, run_no: RunNo) -> Result<Self> {
-        segment.in_directory(|directory| {
-            if directory.run_no(slot)? != run_no {
-                return Err(Damage::Mismatch);
-            }
-            let (first_seq, next_seq) = directory.sequences(slot)?;
-            let (first, records) = directory.record_list(slot)?;
-            let (chunks, first_lsn) = directory.chunks(slot)?;
-            let (segment, offsets) = (Arc::clone(segment), Offsets::Stored { first });
-            Ok(Self { segment, records, chunks, first_lsn, first_seq, next_seq, offsets })
-        })
-    }
-
-    /// The slice of a run in the tail.
-    pub(crate) fn in_tail(tail: &Tail, run_no: RunNo) -> Option<Self> {
-        let built = tail.builder.run(run_no)?;
-        // Nearly always a plain copy.
-        let offsets = match &built.chunks[..] {
-            [] => built.offsets.as_slice().into(),
-            chunks => built.offsets.iter().chain(chunks).copied().collect(),
-        };
-        Some(Self {
-            segment: Arc::clone(&tail.segment),
-            records: built.entry.records,
-            chunks: built.entry.chunks,
-            first_lsn: built.entry.first_lsn,
-            first_seq: built.entry.first_seq,
-            next_seq: built.entry.next_seq,
-            offsets: Offsets::Listed(offsets),
-        })
-    }
-
-    /// Copies a short list of offsets out of the directory, for slices that are kept.
-    pub(crate) fn list(&mut self) {
-        let listed = self.records.saturating_add(self.chunks);
-        if matches!(self.offsets, Offsets::Stored { .. }) && listed <= MAX_LISTED {
-            let offsets: Result<Arc<[u32]>> = (0..listed).map(|index| self.offset(index)).collect();
-            if let Ok(offsets) = offsets {
-                self.offsets = Offsets::Listed(offsets);
-            }
+    fn new(segment: &Arc<Segment>, part: &RunPart, offsets: Offsets) -> Self {
+        Self {
+            segment: Arc::clone(segment),
+            records: part.records,
+            chunks: part.chunks,
+            first_lsn: part.first_lsn,
+            first_seq: part.first(),
+            next_seq: part.next_seq(),
+            offsets,
         }
+    }
+
+    /// Adds the slices of a run in a sealed segment, from this slot of its directory.
+    pub(crate) fn add_sealed(
+        slices: &mut Vec<Self>,
+        segment: &Arc<Segment>,
+        slot: u32,
+        run_no: RunNo,
+    ) -> Result<()> {
+        slices.extend(segment.in_directory(|directory| {
+            let ((parts, list), mut first) = (directory.parts_of(slot, run_no)?, 0);
+            let slice = |part: RunPart| {
+                let checked = Checked(AtomicU32::new(u32::MAX));
+                let offsets = Offsets::Stored { list, first, checked };
+                first += part.listed();
+                Self::new(segment, &part, offsets)
+            };
+            Ok(parts.map(slice).collect::<Vec<_>>())
+        })?);
+        Ok(())
+    }
+
+    /// The slices of a run in the tail.
+    pub(crate) fn in_tail(tail: &Tail, run_no: RunNo) -> Vec<Self> {
+        let parts = tail.builder.run(run_no).map(BuiltRun::parts).unwrap_or_default();
+        let slice = |part: &BuiltPart| {
+            // Nearly always a plain copy.
+            let offsets = match &part.chunks[..] {
+                [] => part.offsets.as_slice().into(),
+                _ => part.listed().copied().collect(),
+            };
+            Self::new(&tail.segment, &part.part(), Offsets::Listed(offsets))
+        };
+        parts.iter().map(slice).collect()
+    }
+
+    /// Puts the slices of a run into the order of its records.
+    pub(crate) fn sort(slices: &mut [Self]) {
+        slices.sort_by_key(|slice| slice.first_lsn);
     }
 
     /// The header of a chunk of a large record.
@@ -111,7 +129,14 @@ impl RunSlice {
                 let offset = offsets.get(index as usize).copied();
                 offset.ok_or_else(|| self.segment.damaged_directory(Damage::Missing))
             }
-            Offsets::Stored { first } => self.segment.listed_offset(*first, index),
+            Offsets::Stored { list, first, checked } => {
+                let (index, group) = (first + index, (first + index) / GROUP);
+                if checked.0.load(Ordering::Relaxed) != group {
+                    self.segment.in_directory(|found| found.check_group(*list, group))?;
+                    checked.0.store(group, Ordering::Relaxed);
+                }
+                self.segment.in_directory(|directory| directory.offset(*list, index))
+            }
         }
     }
 
@@ -135,20 +160,12 @@ impl RunSlice {
         if seq >= self.next_seq {
             return Ok(self.records);
         }
-        if self.presumed_seq(0).is_some() {
-            return Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records));
-        }
-        first_of(self.records, |index| {
-            let header = self.segment.read_header(self.offset(index)?)?;
-            Ok(self.seq_at(&header, index)? < seq)
-        })
+        Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records))
     }
 
-    /// The sequence that record `index` should have, if the slice has no holes.
+    /// The sequence of record `index`.
     pub(crate) fn presumed_seq(&self, index: u32) -> Option<Seq> {
-        let first = self.first_seq?;
-        let whole = self.next_seq.0.checked_sub(first.0)? == u64::from(self.records);
-        whole.then(|| Seq(first.0.saturating_add(index.into())))
+        Some(Seq(self.first_seq?.0.saturating_add(index.into())))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::format::frames::frame::{
     self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, LONG_HEADER_LEN, may_be_header,
 };
 use crate::format::map::manifest::{SealedAt, used_len};
-use crate::format::segments::directory::RECORD_COST;
+use crate::format::segments::run_entry::records_cost;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{Directory, DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{AgentId, RunId, RunNo};
@@ -289,7 +289,7 @@ fn note(
     if header.kind == FrameKind::Block {
         // No segment lists more records than its directory has space for behind its frames.
         let most = header.extra.min(MAX_BLOCK_RECORDS);
-        let directory = replayed.builder.encoded_len() + most as usize * RECORD_COST;
+        let directory = replayed.builder.encoded_len() + records_cost(most);
         let end = lexed.end() as usize + FrameKind::Seal.frame_len(0, directory);
         if header.extra > most || end > piece.extent_len {
             tell(Damage::OutOfRange { found: end as u64, max: piece.extent_len as u64 });
@@ -315,14 +315,19 @@ pub(crate) fn rebuild_directory(segment: &Segment) -> Result<Option<Vec<u8>>> {
     let frames = frames_below(&lex(bytes, segment.frames()), end);
     let mut replayed = Replayed::default();
     replay_piece(&mut replayed, piece, &frames, end, &mut |_| None);
-    let rebuilt = replayed.builder.encode(next_run_no);
+    let rebuilt = replayed.builder.encode(&segment.directory_key(end), next_run_no);
     Ok((crc32fast::hash(&rebuilt) == digest).then_some(rebuilt))
 }
 
-/// The directory in the payload of a SEAL frame, if both are whole.
-pub(crate) fn directory_in<'a>(extent: &'a [u8], seal: &Lexed) -> Option<Directory<'a>> {
-    let payload = payload_of(extent, &seal.header);
-    seal.payload.and_then(|()| Directory::new(payload)).ok()
+/// The directory in the payload of a SEAL frame of this segment, if both are whole.
+pub(crate) fn directory_in<'a>(
+    segment: &Segment,
+    extent: &'a [u8],
+    seal: &Lexed,
+) -> Option<Directory<'a>> {
+    let (payload, end) = (payload_of(extent, &seal.header), seal.header.extra);
+    let found = || Directory::new(payload, &segment.directory_key(end));
+    seal.payload.and_then(|()| found()).ok().filter(|found| found.check().is_ok())
 }
 
 /// How many records a frame has; `None` if its kind has no records.

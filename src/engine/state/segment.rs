@@ -3,24 +3,24 @@
 //! - Written frames never change, so a payload can be a view of the file.
 //! - Who holds the `Arc` of a segment pins its extent (I8), and the map of it.
 
+mod directory;
+
 use core::fmt;
-use core::ops::Range;
 use std::borrow::Cow;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use self::directory::DirectoryBytes;
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::scan::rebuild_directory;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
-use crate::format::codec::Decoded;
 use crate::format::frames::frame::{FRAME_HEADER_LEN, LONG_HEADER_LEN};
 use crate::format::map::manifest::{Change, SealedAt};
-use crate::format::segments::directory::offset_in_list;
+use crate::format::segments::directory::{DirectoryKey, IdHash};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
-use crate::format::{Directory, ExtentSize, FrameCheck, FrameHeader, FrameKind, SegmentKey};
+use crate::format::{ExtentSize, FrameCheck, FrameHeader, SegmentKey};
 use crate::index::Applied;
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
@@ -37,9 +37,12 @@ pub(crate) struct Segment {
     at: u64,
     extent_size: ExtentSize,
     disk: Disk,
+    ids: IdHash,
     sealed: OnceLock<SealedAt>,
-    /// The directory, or the damage of a quarantined segment.
-    directory: OnceLock<Result<DirectoryBytes, Corruption>>,
+    /// The stored directory, or `None` if its tables are damaged.
+    directory: OnceLock<Option<DirectoryBytes>>,
+    /// The directory as it was built again from the frames, or the damage if that failed.
+    rebuilt: OnceLock<Result<DirectoryBytes, Corruption>>,
     region: OnceLock<Region>,
     marks: AtomicU8,
 }
@@ -57,15 +60,6 @@ pub(crate) enum Mark {
     Allocated = 8,
 }
 
-/// A checked directory.
-#[derive(Debug)]
-enum DirectoryBytes {
-    /// These bytes of the view of the extent.
-    View(Range<usize>),
-    /// A copy of the stored directory, or the same bytes built from the frames.
-    Copy(Vec<u8>),
-}
-
 impl Segment {
     pub(crate) fn new(
         disk: Disk,
@@ -73,10 +67,12 @@ impl Segment {
         extent: ExtentNo,
         key: SegmentKey,
         purpose: Purpose,
+        ids: IdHash,
     ) -> Self {
         Self {
             key,
             purpose,
+            ids,
             frames: FrameCheck::new(key),
             extent,
             at: extent_size.offset_of(extent),
@@ -84,6 +80,7 @@ impl Segment {
             disk,
             sealed: OnceLock::new(),
             directory: OnceLock::new(),
+            rebuilt: OnceLock::new(),
             region: OnceLock::new(),
             marks: AtomicU8::new(0),
         }
@@ -92,7 +89,7 @@ impl Segment {
     /// The same segment without a view of the file.
     pub(crate) fn without_view(&self) -> Self {
         let disk = self.disk.clone();
-        Self::new(disk, self.extent_size, self.extent, self.key, self.purpose)
+        Self::new(disk, self.extent_size, self.extent, self.key, self.purpose, self.ids)
     }
 
     /// Whether this fact is known.
@@ -166,7 +163,17 @@ impl Segment {
         LogPosition { segment: self.key.id, offset }
     }
 
-    /// Where the log of the segment ends and where its directory is; `None` if it is not sealed.
+    /// The hashes of ids in its directory.
+    pub(crate) fn ids(&self) -> IdHash {
+        self.ids
+    }
+
+    /// The key of its directory, if the log of the segment ends at `end`.
+    pub(crate) fn directory_key(&self, end: u32) -> DirectoryKey {
+        DirectoryKey { salt: self.key.salt, end, ids: self.ids }
+    }
+
+    /// Where the log of the segment ends and which directory it has; `None` if it is not sealed.
     pub(crate) fn sealed(&self) -> Option<SealedAt> {
         self.sealed.get().copied()
     }
@@ -174,88 +181,6 @@ impl Segment {
     /// Notes that the segment is sealed and takes no more frames.
     pub(crate) fn seal(&self, at: SealedAt) {
         let _ = self.sealed.set(at);
-    }
-
-    /// Whether the directory was read.
-    pub(crate) fn has_directory(&self) -> bool {
-        self.directory.get().is_some()
-    }
-
-    /// The damage that quarantines the segment, if its directory was read and is lost.
-    pub(crate) fn quarantine(&self) -> Option<&Corruption> {
-        self.directory.get()?.as_ref().err()
-    }
-
-    /// The directory of a sealed segment. A damaged directory is built again from the frames.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] each time if the segment is quarantined: neither the stored directory nor
-    /// the rebuilt one has the digest that the SEAL record states.
-    pub(crate) fn directory(&self) -> Result<Directory<'_>> {
-        let kept = match self.directory.get() {
-            Some(kept) => kept,
-            None => {
-                let loaded = match self.stored_directory() {
-                    Ok(Cow::Borrowed(bytes)) => {
-                        let seal = self.sealed().map_or(0, |sealed| sealed.seal as usize);
-                        let start = seal + LONG_HEADER_LEN;
-                        Ok(DirectoryBytes::View(start..start + bytes.len()))
-                    }
-                    Ok(Cow::Owned(bytes)) => Ok(DirectoryBytes::Copy(bytes)),
-                    Err(Error::Corrupt(mut found)) => {
-                        found.place = Place::Directory { segment: self.key.id };
-                        rebuild_directory(self)?.map(DirectoryBytes::Copy).ok_or(found)
-                    }
-                    Err(error) => return Err(error),
-                };
-                self.directory.get_or_init(|| loaded)
-            }
-        };
-        let kept = kept.as_ref().map_err(|found| Error::Corrupt(found.clone()))?;
-        Directory::new(self.bytes_of(kept)).map_err(|damage| self.damaged_directory(damage))
-    }
-
-    fn kept_directory(&self) -> Option<&DirectoryBytes> {
-        self.directory.get()?.as_ref().ok()
-    }
-
-    /// The answer of `read` from the directory; an error names the directory.
-    pub(crate) fn in_directory<T>(
-        &self,
-        read: impl FnOnce(Directory<'_>) -> Decoded<T>,
-    ) -> Result<T> {
-        read(self.directory()?).map_err(|damage| self.damaged_directory(damage))
-    }
-
-    /// The error for a damaged directory.
-    pub(crate) fn damaged_directory(&self, damage: Damage) -> Error {
-        Error::corrupt(Place::Directory { segment: self.key.id }, damage)
-    }
-
-    fn bytes_of<'a>(&'a self, directory: &'a DirectoryBytes) -> &'a [u8] {
-        match directory {
-            DirectoryBytes::View(range) => {
-                self.mapped().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
-            }
-            DirectoryBytes::Copy(bytes) => bytes,
-        }
-    }
-
-    /// Reads and checks the directory in the file.
-    pub(crate) fn stored_directory(&self) -> Result<Cow<'_, [u8]>> {
-        let bytes = self.read_payload(&self.seal_header()?)?;
-        let checked = Directory::new(&bytes).and_then(|found| found.check());
-        checked.map_err(|damage| self.damaged_directory(damage)).map(|()| bytes)
-    }
-
-    /// The header of the SEAL frame that the manifest names.
-    fn seal_header(&self) -> Result<FrameHeader> {
-        let wrong = |damage| self.damaged_directory(damage);
-        let at = self.sealed().ok_or_else(|| wrong(Damage::Missing))?;
-        let header = self.read_header(at.seal)?;
-        let found = (header.kind, header.extra, header.payload_crc);
-        let is_it = found == (FrameKind::Seal, at.end, at.digest);
-        if is_it { Ok(header) } else { Err(wrong(Damage::Mismatch)) }
     }
 
     /// The segment's own header, checked. An error if it belongs to another segment.
@@ -334,14 +259,6 @@ impl Segment {
     pub(crate) fn viewed(&self, start: u32, len: u32) -> &[u8] {
         let range = start as usize..start as usize + len as usize;
         self.mapped().and_then(|bytes| bytes.get(range)).unwrap_or_default()
-    }
-
-    /// Item `index` of a list of offsets in the directory, which must be open.
-    #[inline]
-    pub(crate) fn listed_offset(&self, start: u32, index: u32) -> Result<u32> {
-        let kept = self.kept_directory().ok_or(Damage::Missing);
-        let offset = kept.and_then(|kept| offset_in_list(self.bytes_of(kept), start, index));
-        offset.map_err(|damage| self.damaged_directory(damage))
     }
 
     /// The payload behind a checked header.
@@ -424,14 +341,8 @@ impl Segment {
     /// Where the bytes of a sealed segment end, including its directory. Nothing reads behind that,
     /// since the blocks there are released. The end of the extent if the segment is not sealed.
     fn bytes_end(&self) -> usize {
-        let size = usize::try_from(self.extent_size.bytes()).unwrap_or(usize::MAX);
-        let Some(SealedAt { seal, .. }) = self.sealed() else { return size };
-        // A system call, because the range may have a hole.
-        let bytes = self.disk.read_padded(self.at + u64::from(seal), LONG_HEADER_LEN);
-        let header =
-            bytes.ok().and_then(|bytes| FrameHeader::decode_with(&bytes, &self.frames, seal).ok());
-        let len = header.map_or(0, |header| header.frame_len());
-        (seal as usize).saturating_add(len).min(size)
+        let size = self.extent_size.bytes_u32();
+        self.sealed().map_or(size, |at| at.bytes_end().min(size)) as usize
     }
 
     /// The offset from which on all bytes of the extent are zero, as far as the file system knows.

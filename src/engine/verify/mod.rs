@@ -75,7 +75,10 @@ impl Moment {
             tail: Arc::clone(&state.tail.segment),
             end: state.tail.offset,
             deleted: Arc::clone(&state.deleted),
-            directory: state.tail.builder.encode(state.next_run_no),
+            directory: {
+                let key = state.tail.segment.directory_key(state.tail.offset);
+                state.tail.builder.encode(&key, state.next_run_no)
+            },
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn check_segment(segment: &Segment, open: (u32, &[u8])) -> Result<Ver
         Some(Err(error)) => return Err(error),
     };
     let directory = match &stored {
-        Some(bytes) => Directory::new(bytes).ok(),
+        Some(bytes) => Directory::new(bytes, &segment.directory_key(end)).ok(),
         // It may be built again; then it names what is damaged.
         None => segment.directory().ok(),
     };
@@ -45,7 +45,10 @@ pub(crate) fn check_segment(segment: &Segment, open: (u32, &[u8])) -> Result<Ver
         let piece = Piece { at: 0, bytes: &extent, extent_len };
         let mut rebuilt = Replayed::default();
         replay_piece(&mut rebuilt, piece, &frames, u32::MAX, &mut |_| None);
-        if check.is_clean() && rebuilt.builder.encode(directory.next_run_no()) != stored {
+        if check.is_clean()
+            && rebuilt.builder.encode(&segment.directory_key(end), directory.next_run_no())
+                != stored
+        {
             let place = Place::Directory { segment: segment.id() };
             check.problems.push(Corruption::new(place, Damage::Mismatch));
         }
@@ -60,11 +63,15 @@ fn record_names(directory: &Directory<'_>) -> Names {
     let mut names = Names::new();
     for slot in 0..directory.run_count() {
         let Ok(entry) = directory.run(slot) else { continue };
-        for index in 0..entry.records {
-            let Ok(offset) = directory.record_offset(slot, index) else { break };
-            let new = || ((entry.agent.clone(), entry.run.clone()), Vec::new());
-            let seq = entry.first_seq.map(|first| Seq(first.0.saturating_add(index.into())));
-            names.entry(offset).or_insert_with(new).1.extend(seq);
+        let (Ok(parts), mut first) = (directory.parts(slot), 0_u32) else { continue };
+        for part in parts {
+            for index in 0..part.records {
+                let Ok(offset) = directory.listed_offset(slot, first + index) else { break };
+                let new = || ((entry.agent.clone(), entry.run.clone()), Vec::new());
+                let seq = Seq(part.first_seq.0.saturating_add(index.into()));
+                names.entry(offset).or_insert_with(new).1.push(seq);
+            }
+            first = first.saturating_add(part.listed());
         }
     }
     names

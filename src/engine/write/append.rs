@@ -27,7 +27,7 @@ use crate::format::frames::block::MAX_RECORD;
 use crate::format::frames::frame::{
     self, FLAG_BATCH, FLAG_CHUNKS, FLAG_IMPLICIT, FLAG_LATE, FRAME_HEADER_LEN,
 };
-use crate::format::segments::directory::RECORD_COST;
+use crate::format::segments::run_entry::records_cost;
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
 use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
 
@@ -393,7 +393,7 @@ impl Log {
             return Ok(None);
         }
         let len = header.frame_len();
-        let directory = state.tail.builder.encoded_len() + RECORD_COST;
+        let directory = state.tail.builder.encoded_len() + records_cost(1);
         let directory = FrameKind::Seal.frame_len(0, directory);
         let kept = directory + reserve_len(self.extent_size) as usize;
         // This room includes what `place` would allocate, and nothing has to be rolled or sealed.

@@ -22,7 +22,7 @@ use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::Result;
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{CHUNKS_LEN, Chunks, FLAG_CHUNKS, FLAG_DOCUMENT};
-use crate::format::segments::directory::MAX_RUN_ENTRY_COST;
+use crate::format::segments::directory::MAX_RUN_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{Lsn, RunNo, SegmentId, Seq, Timestamp};
@@ -130,7 +130,7 @@ impl Log {
         let (extent, chunk) = (self.extent_size.bytes_u32(), self.extent_size.inline_limit());
         // What frames cannot use of each segment, and a chunk that does not fit at its end.
         let kept = reserve_len(self.extent_size) + SEGMENT_HEADER_LEN + chunk;
-        let kept = kept as usize + FrameKind::Seal.frame_len(0, MAX_RUN_ENTRY_COST);
+        let kept = kept as usize + FrameKind::Seal.frame_len(0, MAX_RUN_COST);
         let mut state = self.reader.open()?;
         let wanted = (state.tail.offset as usize + need + kept).min(extent as usize);
         state.tail.grow(wanted)?;

@@ -8,6 +8,7 @@ use crate::engine::state::log_state::{LogState, NUMBERS_AHEAD, reserve_len};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
+use crate::format::segments::directory::IdHash;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{FrameKind, SegmentKey};
 use crate::types::{ExtentNo, Lsn, RunNo, SegmentId};
@@ -106,7 +107,8 @@ impl Log {
         next: (RunNo, Lsn),
     ) -> Result<Arc<Segment>> {
         let key = SegmentKey { id, salt: self.setup.options.environment.random()? };
-        let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose);
+        let ids = IdHash::new(self.setup.uuid);
+        let segment = Segment::new(self.disk.clone(), self.extent_size, extent, key, purpose, ids);
         self.write_segment_header(&segment, next)?;
         Ok(Arc::new(segment))
     }

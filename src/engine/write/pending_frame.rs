@@ -2,7 +2,8 @@
 
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{FRAME_ALIGN, FrameCheck, LONG_HEADER_LEN};
-use crate::format::segments::directory::{EVICTION_COST, RECORD_COST};
+use crate::format::segments::directory::EVICTION_COST;
+use crate::format::segments::run_entry::{MAX_MARK, records_cost};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{MAX_KIND_LEN, RunNo, Timestamp};
 
@@ -73,7 +74,8 @@ impl<'a> PendingFrame<'a> {
     /// The bytes that the frame adds to the directory, apart from the entry of a new run.
     pub(crate) fn directory_cost(&self) -> usize {
         match self.header.kind {
-            FrameKind::Record | FrameKind::Chunk => RECORD_COST,
+            FrameKind::Record | FrameKind::Chunk => records_cost(1),
+            FrameKind::Start | FrameKind::End | FrameKind::Hold => MAX_MARK,
             FrameKind::Evict => self.header.extra as usize * EVICTION_COST,
             _ => 0,
         }

@@ -15,7 +15,7 @@ use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction;
 use crate::format::frames::frame;
-use crate::format::segments::directory::{HASH_LEN, RUN_ENTRY_LEN};
+use crate::format::segments::directory::RUN_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
 use crate::types::{Durability, LogPosition, RunNo, Timestamp};
@@ -189,7 +189,7 @@ impl Ahead {
         let mark = self.mark.map(|_| FrameKind::Watermark.frame_len(0, 0));
         let ids = self.binds.iter().map(|(_, ids)| ids.len());
         let binds = ids.clone().map(|ids| FrameKind::Bind.frame_len(0, ids));
-        let entries = ids.map(|ids| RUN_ENTRY_LEN + HASH_LEN + ids);
+        let entries = ids.map(|ids| RUN_COST + ids);
         (frames.chain(mark).chain(binds).sum(), records.chain(entries).sum())
     }
 

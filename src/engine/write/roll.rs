@@ -38,7 +38,7 @@ impl Log {
 
     fn go_on_in_next(&self, state: &mut LogState) -> Result<()> {
         let next = self.next_segment(state)?;
-        if let Err(error) = self.seal_tail(state, state.tail.offset) {
+        if let Err(error) = self.seal_tail(state) {
             self.reserved.lock().push_front(next);
             state.has_next = true;
             return Err(error);
@@ -55,13 +55,13 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the directory of the tail's segment at `seal`. Afterwards the segment counts as
+    /// Writes the directory of the tail's segment. Afterwards the segment counts as
     /// sealed, except that the manifest does not know it yet.
-    pub(crate) fn seal_tail(&self, state: &mut LogState, seal: u32) -> Result<()> {
+    pub(crate) fn seal_tail(&self, state: &mut LogState) -> Result<()> {
         let segment = Arc::clone(&state.tail.segment);
         debug_assert!(state.unapplied.back().is_none_or(|last| last.id() < segment.id()));
         debug_assert!(state.catalog.through() < Some(segment.id()));
-        let at = self.setup.watch(Activity::Seal, || self.write_seal(state, seal))?;
+        let at = self.setup.watch(Activity::Seal, || self.write_seal(state))?;
         self.note_seal(state, segment, at);
         Ok(())
     }
@@ -75,13 +75,14 @@ impl Log {
 
     /// Writes the directory of the tail as the SEAL frame of its segment. A full disk is noticed
     /// before anything is written: closing the store released the space that was allocated for it.
-    pub(crate) fn write_seal(&self, state: &mut LogState, seal: u32) -> Result<SealedAt> {
+    pub(crate) fn write_seal(&self, state: &mut LogState) -> Result<SealedAt> {
         let segment = &state.tail.segment;
-        let directory = state.tail.builder.encode(state.next_run_no);
+        let seal = state.tail.offset;
+        let directory = state.tail.builder.encode(&segment.directory_key(seal), state.next_run_no);
         let now = self.setup.now();
         let mut pending_frame =
             PendingFrame::new(FrameHeader::new(FrameKind::Seal, RunNo(0), now), &[], &directory);
-        pending_frame.header.extra = state.tail.offset;
+        pending_frame.header.extra = seal;
         // With it the directory can be built again from the frames, byte by byte.
         pending_frame.header.seq = Seq(state.next_run_no.0);
         pending_frame.header.position = segment.position(seal);
@@ -99,8 +100,7 @@ impl Log {
         }
         self.disk.write(at, &bytes)?;
         state.next_lsn = Lsn(state.next_lsn.0.saturating_add(1));
-        let places = (state.tail.offset, seal, pending_frame.header.payload_crc);
-        Ok(SealedAt::of(&state.tail.builder, places, state.next_run_no))
+        Ok(SealedAt::of(&state.tail.builder, seal, &pending_frame.header, state.next_run_no))
     }
 
     /// Tells the manifest about segments whose seal is now durable.

@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Damage;
-use crate::format::codec::Decoded;
+use crate::format::codec::{Decoded, len_u32};
+use crate::format::frames::frame::{FrameHeader, FrameKind};
 use crate::format::layout::{EXTENTS_AT, ExtentSize, MANIFEST_AREA_LEN, MANIFEST_AT, PAGE};
 use crate::format::map::manifest::{AREA_HEADER_LEN, Change, MAX_AREA_LEN, RECORD_LEN};
 use crate::format::segments::directory_builder::DirectoryBuilder;
 use crate::format::segments::segment::Purpose;
 use crate::types::{ExtentNo, RunNo, SegmentId};
 
-/// Where a sealed segment ends, and where its directory is.
+/// Where a sealed segment ends, and which directory it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SealedAt {
-    /// The log of the segment ends here; behind it only the SEAL frame is read.
+    /// The log of the segment ends here, and the SEAL frame starts.
     pub end: u32,
-    /// The offset of the SEAL frame, whose payload is the directory.
-    pub seal: u32,
+    /// The length of the directory, which is the payload of the SEAL frame.
+    pub len: u32,
     /// The checksum of the directory.
     pub digest: u32,
     /// Whether the directory lists evictions, so that opening must read it.
@@ -27,20 +28,28 @@ pub struct SealedAt {
 }
 
 impl SealedAt {
-    /// What a SEAL record states of a segment that ends at `end`, with the SEAL frame of this
-    /// directory at `seal`. New runs get numbers from `next` on.
-    pub fn of(
-        directory: &DirectoryBuilder,
-        (end, seal, digest): (u32, u32, u32),
-        next: RunNo,
-    ) -> Self {
+    /// What a SEAL record states of a segment with this directory, which the SEAL frame at `end`
+    /// has as its payload, with this header. New runs get numbers from `next` on.
+    pub fn of(directory: &DirectoryBuilder, end: u32, seal: &FrameHeader, next: RunNo) -> Self {
         let has_evictions = directory.evictions().next().is_some();
-        Self { end, seal, digest, has_evictions, next_run_no: next }
+        let (len, digest) = (seal.payload_len, seal.payload_crc);
+        Self { end, len, digest, has_evictions, next_run_no: next }
+    }
+
+    /// Where the bytes of the segment end: behind the SEAL frame.
+    pub fn bytes_end(&self) -> u32 {
+        let len = FrameKind::Seal.frame_len(0, self.len as usize);
+        self.end.saturating_add(u32::try_from(len).unwrap_or(u32::MAX))
+    }
+
+    /// Where the directory starts.
+    pub fn directory(&self) -> u32 {
+        self.end.saturating_add(len_u32(FrameKind::Seal.header_len(0)))
     }
 
     /// Whether it is the same end, with the same directory.
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.end, self.seal, self.digest) == (other.end, other.seal, other.digest)
+        (self.end, self.len, self.digest) == (other.end, other.len, other.digest)
             && self.has_evictions == other.has_evictions
     }
 }

@@ -161,7 +161,7 @@ impl Change {
             }
             Self::Seal { extent, segment, at } => {
                 let detail = if at.has_evictions { HAS_EVICTIONS } else { 0 };
-                (SEAL, detail, extent.0, segment.0, at.next_run_no.0, [at.end, at.seal, at.digest])
+                (SEAL, detail, extent.0, segment.0, at.next_run_no.0, [at.end, at.len, at.digest])
             }
             Self::Retire { extent } => (RETIRE, 0, extent.0, 0, 0, [0, 0, 0]),
             Self::Free { extent } => (FREE, 0, extent.0, 0, 0, [0, 0, 0]),
@@ -192,7 +192,7 @@ impl Change {
         let (op, flags, detail) = (reader.u8()?, reader.u8()?, reader.u8()?);
         reader.zeros(1)?;
         let (extent, number, wide) = (ExtentNo(reader.u32()?), reader.u32()?, reader.u64()?);
-        let (end, seal, digest, place) =
+        let (end, len, digest, place) =
             (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         check_flags(flags, LAST_OF_BATCH)?;
         check_flags(detail, HAS_EVICTIONS)?;
@@ -206,7 +206,7 @@ impl Change {
             }
             SEAL => {
                 let (has_evictions, next_run_no) = (detail & HAS_EVICTIONS != 0, RunNo(wide));
-                let at = SealedAt { end, seal, digest, has_evictions, next_run_no };
+                let at = SealedAt { end, len, digest, has_evictions, next_run_no };
                 Self::Seal { extent, segment, at }
             }
             RETIRE => Self::Retire { extent },
@@ -336,7 +336,7 @@ mod tests {
 
     fn seal(extent: u32, segment: u32) -> Change {
         let next_run_no = RunNo(9);
-        let at = SealedAt { end: 100, seal: 104, digest: 7, has_evictions: true, next_run_no };
+        let at = SealedAt { end: 100, len: 104, digest: 7, has_evictions: true, next_run_no };
         Change::Seal { extent: ExtentNo(extent), segment: SegmentId(segment), at }
     }
 

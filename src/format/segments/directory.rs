@@ -1,36 +1,47 @@
 //! The directory of a sealed segment: which runs have frames in it, and where.
 //!
-//! It is the payload of the SEAL frame, in a fixed layout that can be searched in place. The
-//! directories of all segments together contain everything that the index contains, so the index
-//! can be dropped and rebuilt from them at any time.
+//! It is the payload of the SEAL frame, in a layout that can be searched in place: entries, one for
+//! each run, then tables, then a trailer. The directories of all segments together contain
+//! everything that the index contains, so the index can be dropped and rebuilt from them at any
+//! time.
+//!
+//! - The tables have one check, which is verified when the directory is opened. Each entry has a
+//!   check of its own, which is verified each time the entry is read. So a lookup reads the tables
+//!   and one entry, and damage of an entry costs only its run.
+//! - The checks are keyed by the salt and the end of the segment and by the place, so bytes of an
+//!   older directory never pass.
 //!
 //! The layout is in section 15 of FORMAT.md.
 
+use std::borrow::Cow;
+
 use crate::error::Damage;
-use crate::format::codec::{Decoded, Reader, Writer, at_most, first_of, u32_at};
-use crate::format::layout::ExtentSize;
+use crate::format::codec::{Decoded, Reader, Writer, at_most, check_crc, first_of, u32_at};
+use crate::format::segments::directory_key::check_at;
+pub use crate::format::segments::directory_key::{DirectoryKey, IdHash};
 use crate::format::segments::run_entry::{
-    COLD, CREATED, DOCUMENT, ENDED, HELD, HOLD, KNOWN_FLAGS, RECORDS, STARTED,
+    self, ENTRY_ALIGN, EntryHead, GROUP, MAX_ENTRY, offset_at,
 };
-pub use crate::format::segments::run_entry::{EndAt, HoldAt, RunEntry, StartAt};
-use crate::types::{AgentId, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, Seq, Timestamp};
+pub use crate::format::segments::run_entry::{EndAt, HoldAt, RunEntry, RunPart, StartAt};
+use crate::types::{Lsn, MAX_ID_LEN, RunNo, RunStatus, Timestamp};
 
-/// The first bytes of a directory.
-pub const DIRECTORY_MAGIC: [u8; 8] = *b"RLOGDIR1";
-/// The size of the directory's header.
-pub const DIRECTORY_HEADER_LEN: usize = 64;
-/// The size of one run in the directory.
-pub const RUN_ENTRY_LEN: usize = 136;
-/// The size of one hash of a run id.
-pub const HASH_LEN: usize = 8;
+/// The first bytes of the trailer.
+pub const DIRECTORY_MAGIC: [u8; 8] = *b"RLOGDIR2";
+/// The size of the trailer, with which a directory ends.
+pub const TRAILER_LEN: usize = 64;
+/// The size of what the tables have of one run: its place, and the hash of its ids.
+pub(super) const TABLE_LEN: usize = PLACE_LEN + HASH_LEN;
+const PLACE_LEN: usize = 4;
+const HASH_LEN: usize = 8;
 /// The size of one eviction.
-pub(crate) const EVICTION_LEN: usize = 16;
-pub(crate) const OFFSET_LEN: usize = 4;
+const EVICTION_LEN: usize = 16;
 
-/// The most bytes that a run's first frame in the segment adds to its directory.
-pub const MAX_RUN_ENTRY_COST: usize = RUN_ENTRY_LEN + HASH_LEN + 2 * MAX_ID_LEN;
-/// The bytes that each further record or chunk of a run adds.
-pub const RECORD_COST: usize = OFFSET_LEN;
+/// The most bytes that a run's first frame in the segment adds to its directory, without its ids.
+pub const RUN_COST: usize = MAX_ENTRY + TABLE_LEN;
+/// The same with ids.
+pub const MAX_RUN_COST: usize = RUN_COST + 2 * MAX_ID_LEN;
+/// The least bytes that each record or chunk takes.
+pub const OFFSET_LEN: usize = run_entry::OFFSET_LEN;
 /// The bytes that an eviction adds.
 pub const EVICTION_COST: usize = EVICTION_LEN;
 
@@ -48,6 +59,13 @@ pub struct EvictionAt {
     pub with_receipt: bool,
 }
 
+impl EvictionAt {
+    fn encode(self, out: &mut Writer<'_>) {
+        let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
+        out.u64(self.run_no.0).u32(self.offset).u32(flags);
+    }
+}
+
 /// What lists ask of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Brief {
@@ -59,94 +77,161 @@ pub(crate) struct Brief {
     pub(crate) is_document: bool,
 }
 
-impl EvictionAt {
-    pub(crate) fn encode(self, out: &mut Writer<'_>) {
-        let flags = if self.with_receipt { WITH_RECEIPT } else { 0 };
-        out.u64(self.run_no.0).u32(self.offset).u32(flags);
+/// Appends a directory: the entries, each with its parts and its offsets, then tables and trailer.
+/// `entries` ascend by run number.
+pub(super) fn encode<'e>(
+    out: &mut Vec<u8>,
+    entries: impl Iterator<Item = (&'e RunEntry, Vec<RunPart>, Vec<&'e u32>)>,
+    evictions: impl ExactSizeIterator<Item = EvictionAt>,
+    key: &DirectoryKey,
+    (first, last, next): (Lsn, Lsn, RunNo),
+) {
+    let salted = key.salted();
+    let (mut places, mut hashes) = (Vec::new(), Vec::new());
+    for (slot, (entry, parts, offsets)) in (0..).zip(entries) {
+        places.push(u32::try_from(out.len() / ENTRY_ALIGN).unwrap_or(u32::MAX));
+        hashes.push((key.ids.of_entry(entry), slot));
+        let check = |at: usize, bytes: &[u8]| check_at(&salted, at, bytes);
+        entry.encode(out, &parts, offsets.into_iter(), check);
     }
+    hashes.sort_unstable();
+    let tables = out.len();
+    let (runs, count) = (places.len(), evictions.len());
+    let len = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let mut writer = Writer::new(out);
+    for place in places {
+        writer.u32(place);
+    }
+    for (hash, slot) in hashes {
+        let slot: u32 = slot;
+        writer.u32(hash).u32(slot);
+    }
+    for eviction in evictions {
+        eviction.encode(&mut writer);
+    }
+    writer
+        .bytes(&DIRECTORY_MAGIC)
+        .u32(len(tables))
+        .u32(len(runs))
+        .u32(len(count))
+        .u32(0)
+        .u64(first.0)
+        .u64(last.0)
+        .u64(next.0)
+        .zeros(12);
+    let check = check_at(&salted, tables, out.get(tables..).unwrap_or_default());
+    out.extend(check.to_le_bytes());
 }
 
-/// The hash by which a directory finds a run id.
-pub fn hash_id(run: &str) -> u32 {
-    crc32fast::hash(run.as_bytes())
-}
-
-/// A view of an encoded directory. Its checksum was verified before; each access is bounds-checked
-/// nevertheless.
-#[derive(Debug, Clone, Copy)]
-pub struct Directory<'a> {
-    bytes: &'a [u8],
-    runs: u32,
-    evictions: u32,
-    offsets: u32,
+/// The tables of a directory whose check matched: where its parts are.
+#[derive(Debug, Clone)]
+pub struct Tables {
+    salted: crc32fast::Hasher,
+    ids: IdHash,
+    /// Where the entries end, and the places start.
+    places_at: usize,
     hashes_at: usize,
     evictions_at: usize,
-    offsets_at: usize,
-    ids_at: usize,
+    runs: u32,
+    evictions: u32,
     first_lsn: Lsn,
     last_lsn: Lsn,
     next_run_no: RunNo,
 }
 
-impl<'a> Directory<'a> {
-    /// A view of `bytes`, which must be exactly one directory.
-    pub fn new(bytes: &'a [u8]) -> Decoded<Self> {
-        let mut reader = Reader::new(bytes);
+impl Tables {
+    /// Reads the trailer of a directory and checks the tables. The entries are not read.
+    ///
+    /// # Errors
+    /// [`Damage`] if the trailer does not fit the bytes, or the check does not match.
+    pub fn read(bytes: &[u8], key: &DirectoryKey) -> Decoded<Self> {
+        let at = bytes.len().checked_sub(TRAILER_LEN).ok_or(Damage::Truncated)?;
+        let mut reader = Reader::at(bytes, at);
         if reader.array::<8>()? != DIRECTORY_MAGIC {
             return Err(Damage::Magic);
         }
-        let (runs, evictions) = (reader.u32()?, reader.u32()?);
-        let (offsets, id_bytes) = (reader.u32()?, reader.u32()?);
+        let places_at = reader.u32()? as usize;
+        let (runs, evictions, sections) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let (first_lsn, last_lsn) = (Lsn(reader.u64()?), Lsn(reader.u64()?));
         let next_run_no = RunNo(reader.u64()?);
-        reader.zeros(16)?;
-        let hashes_at = part(DIRECTORY_HEADER_LEN, runs, RUN_ENTRY_LEN)?;
+        let stored = reader.zeros(12)?.u32()?;
+        let hashes_at = part(places_at, runs, PLACE_LEN)?;
         let evictions_at = part(hashes_at, runs, HASH_LEN)?;
-        let offsets_at = part(evictions_at, evictions, EVICTION_LEN)?;
-        let ids_at = part(offsets_at, offsets, OFFSET_LEN)?;
-        let end = part(ids_at, id_bytes, 1)?;
-        if end != bytes.len() {
-            return Err(Damage::OutOfRange { found: end as u64, max: bytes.len() as u64 });
+        let sections_at = part(evictions_at, evictions, EVICTION_LEN)?;
+        let end = part(sections_at, sections, 1)?;
+        if end != at || !places_at.is_multiple_of(ENTRY_ALIGN) {
+            return Err(Damage::OutOfRange { found: end as u64, max: at as u64 });
         }
+        let salted = key.salted();
+        let covered = bytes.get(places_at..bytes.len() - 4).ok_or(Damage::Truncated)?;
+        check_crc(stored, check_at(&salted, places_at, covered))?;
         Ok(Self {
-            bytes,
-            runs,
-            evictions,
-            offsets,
+            salted,
+            ids: key.ids,
+            places_at,
             hashes_at,
             evictions_at,
-            offsets_at,
-            ids_at,
+            runs,
+            evictions,
             first_lsn,
             last_lsn,
             next_run_no,
         })
     }
+}
 
-    /// Checks all parts. A directory with any invalid part must be rebuilt, since a list of many
-    /// runs would otherwise end at the first invalid entry.
+/// A view of an encoded directory. The check of its tables matched; each access to an entry checks
+/// that entry.
+#[derive(Debug, Clone)]
+pub struct Directory<'a> {
+    bytes: &'a [u8],
+    tables: Cow<'a, Tables>,
+}
+
+impl<'a> Directory<'a> {
+    /// A view of `bytes`, which must be exactly one directory.
+    ///
+    /// # Errors
+    /// As [`Tables::read`].
+    pub fn new(bytes: &'a [u8], key: &DirectoryKey) -> Decoded<Self> {
+        Ok(Self { bytes, tables: Cow::Owned(Tables::read(bytes, key)?) })
+    }
+
+    /// A view of the bytes from which these tables were read.
+    pub(crate) fn with(bytes: &'a [u8], tables: &'a Tables) -> Self {
+        Self { bytes, tables: Cow::Borrowed(tables) }
+    }
+
+    /// Checks all entries, and that they are those of the tables.
+    ///
+    /// # Errors
+    /// The first [`Damage`].
     pub fn check(&self) -> Decoded<()> {
-        let (mut last_run, mut last_hash, mut listed) = (None, None, 0_u64);
-        // Almost always all ids are text, which is seen faster than that each of them is.
-        let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
-        let ids = core::str::from_utf8(ids).ok();
-        for slot in 0..self.runs {
-            self.check_fields(slot)?;
-            self.check_ids(slot, ids)?;
-            let (_, records) = self.record_list(slot)?;
-            listed += u64::from(records) + u64::from(self.chunks(slot)?.0);
-            let (run_no, (hash, of)) = (self.run_no(slot)?, self.hash_at(slot)?);
-            let in_order = last_run < Some(run_no) && last_hash < Some((hash, of));
-            let (id_at, run_len, _) = self.places_of_ids(of)?;
-            let end = self.ids_at.saturating_add(id_at).saturating_add(run_len);
-            let run = self.bytes.get(self.ids_at.saturating_add(id_at)..end);
-            if !in_order || run.map(crc32fast::hash) != Some(hash) {
+        let (mut end, mut last_run) = (0, None);
+        let mut hashes = Vec::with_capacity(self.tables.runs as usize);
+        for slot in 0..self.tables.runs {
+            let at = self.place(slot)?;
+            let head = self.head(slot)?;
+            let entry = head.entry()?;
+            if at != end || last_run >= Some(head.run_no) {
                 return Err(Damage::Mismatch);
             }
-            (last_run, last_hash) = (Some(run_no), Some((hash, of)));
+            for group in 0..head.listed.div_ceil(GROUP) {
+                self.check_group(self.list_of(slot)?, group)?;
+            }
+            hashes.push((self.tables.ids.of_entry(&entry), slot));
+            (end, last_run) = (at + head.entry_len(), Some(head.run_no));
         }
-        // No two runs share a part of the list, so whatever goes through all runs ends.
-        at_most(listed, self.offsets)?;
+        hashes.sort_unstable();
+        for (index, expected) in (0..).zip(hashes) {
+            let found = self.hash_at(index)?;
+            if found != expected {
+                return Err(Damage::Mismatch);
+            }
+        }
+        if end != self.tables.places_at {
+            return Err(Damage::Mismatch);
+        }
         let mut last = None;
         for eviction in self.evictions() {
             let run_no = Some(eviction?.run_no);
@@ -158,188 +243,150 @@ impl<'a> Directory<'a> {
         Ok(())
     }
 
-    fn check_entry(&self, slot: u32) -> Decoded<()> {
-        self.check_fields(slot)?;
-        self.check_ids(slot, None)
-    }
-
-    fn check_fields(&self, slot: u32) -> Decoded<()> {
-        let mut reader = self.field(slot, 32)?;
-        let flags = reader.u16()?;
-        if flags & !KNOWN_FLAGS != 0 {
-            return Err(Damage::UnknownCode { found: u32::from(flags) });
-        }
-        reader.code(RunStatus::from_code)?;
-        reader.zeros(1)?;
-        at_most(self.stored(slot)?, ExtentSize::MAX.bytes())
-    }
-
-    /// Checks the ids of a slot, which are in `all` if all ids are text.
-    fn check_ids(&self, slot: u32, all: Option<&str>) -> Decoded<()> {
-        let (at, run, agent) = self.places_of_ids(slot)?;
-        let is_len = |len: usize| (1..=MAX_ID_LEN).contains(&len);
-        let middle = at.saturating_add(run);
-        let end = middle.saturating_add(agent);
-        let is_text = |all: &str| all.get(at..middle).is_some() && all.get(middle..end).is_some();
-        if !all.is_some_and(is_text) {
-            self.ids(slot)?;
-        }
-        if is_len(run) && is_len(agent) { Ok(()) } else { Err(Damage::Truncated) }
-    }
-
-    /// Where the ids of a slot start, and how long they are.
-    fn places_of_ids(&self, slot: u32) -> Decoded<(usize, usize, usize)> {
-        let mut reader = self.field(slot, 104)?;
-        Ok((reader.u32()? as usize, usize::from(reader.u16()?), usize::from(reader.u16()?)))
-    }
-
     /// How many runs have frames in the segment.
     pub fn run_count(&self) -> u32 {
-        self.runs
+        self.tables.runs
     }
 
     /// How many evictions the segment records.
     pub fn eviction_count(&self) -> u32 {
-        self.evictions
+        self.tables.evictions
     }
 
     /// The first order number in the segment.
     pub fn first_lsn(&self) -> Lsn {
-        self.first_lsn
+        self.tables.first_lsn
     }
 
     /// The last order number in the segment.
     pub fn last_lsn(&self) -> Lsn {
-        self.last_lsn
+        self.tables.last_lsn
     }
 
     /// The number that the next new run would get when the segment was sealed.
     pub fn next_run_no(&self) -> RunNo {
-        self.next_run_no
+        self.tables.next_run_no
     }
 
-    /// The number of the run in `slot`, without decoding the rest.
+    /// The number of the run in `slot`.
     pub fn run_no(&self, slot: u32) -> Decoded<RunNo> {
-        Ok(RunNo(self.field(slot, 0)?.u64()?))
+        Ok(self.head(slot)?.run_no)
     }
 
-    /// The bytes of the frames of the run in `slot`, without decoding the rest.
+    /// The bytes of the frames of the run in `slot`.
     pub fn stored(&self, slot: u32) -> Decoded<u64> {
-        self.field(slot, 88)?.u64()
+        Ok(self.head(slot)?.stored)
+    }
+
+    /// The bytes of the entry of the run in `slot` and of what the tables have of it.
+    pub(crate) fn entry_cost(&self, slot: u32) -> Decoded<usize> {
+        Ok(self.head(slot)?.entry_len() + TABLE_LEN)
     }
 
     /// Whether `slot` holds a version of a document.
     pub fn is_document(&self, slot: u32) -> Decoded<bool> {
-        Ok(self.flags(slot)? & DOCUMENT != 0)
+        Ok(self.head(slot)?.is_document())
     }
 
     /// The bytes of the frames of the run in `slot` if it has records here that can still be
     /// compressed, else zero. Versions of documents are never compressed.
     pub fn loose(&self, slot: u32) -> Decoded<u64> {
-        let has_records = self.field(slot, 24)?.u32()? > 0;
-        let settled = self.flags(slot)? & (DOCUMENT | COLD) != 0;
-        if has_records && !settled { self.stored(slot) } else { Ok(0) }
+        let head = self.head(slot)?;
+        let has_records = head.parts().any(|part| part.records > 0);
+        let settled = head.is_document() || head.is_cold();
+        Ok(if has_records && !settled { head.stored } else { 0 })
     }
 
-    /// What lists ask of the run in `slot`, without decoding the rest.
+    /// What lists ask of the run in `slot`.
     pub(crate) fn brief(&self, slot: u32) -> Decoded<Brief> {
-        let mut reader = self.field(slot, 32)?;
-        let (flags, status) = (reader.u16()?, reader.code(RunStatus::from_code)?);
-        let at = if flags & CREATED != 0 { 40 } else { 96 };
+        let head = self.head(slot)?;
         Ok(Brief {
-            run_no: self.run_no(slot)?,
-            at: Timestamp(self.field(slot, at)?.i64()?),
-            status: if flags & ENDED != 0 { status } else { RunStatus::InProgress },
-            held: flags & HOLD != 0 && flags & HELD != 0,
-            is_document: flags & DOCUMENT != 0,
+            run_no: head.run_no,
+            at: head.created_at()?.unwrap_or(head.last_at),
+            status: head.status(),
+            held: head.is_held(),
+            is_document: head.is_document(),
         })
     }
 
     /// The entry of the run in `slot`.
     pub fn run(&self, slot: u32) -> Decoded<RunEntry> {
-        self.check_entry(slot)?;
-        let mut reader = self.field(slot, 0)?;
-        let run_no = RunNo(reader.u64()?);
-        let (first_seq, next_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
-        let (records, _first_offset) = (reader.u32()?, reader.u32()?);
-        let (flags, status) = (reader.u16()?, reader.code(RunStatus::from_code)?);
-        let late = reader.zeros(1)?.u32()?;
-        let created_at = Timestamp(reader.i64()?);
-        let (start_offset, end_offset) = (reader.u32()?, reader.u32()?);
-        let (started_at, ended_at) = (Timestamp(reader.i64()?), Timestamp(reader.i64()?));
-        let end_lsn = Lsn(reader.u64()?);
-        let (bytes, stored) = (reader.u64()?, reader.u64()?);
-        let last_at = Timestamp(reader.i64()?);
-        reader.array::<8>()?;
-        let (hold_offset, hold_lsn) = (reader.u32()?, Lsn(reader.u64()?));
-        let (chunks, first_lsn) = (reader.u32()?, Lsn(reader.u64()?));
-        let (run, agent) = self.ids(slot)?;
-        Ok(RunEntry {
-            run_no,
-            agent: AgentId::new(agent).map_err(|_| Damage::Truncated)?,
-            run: RunId::new(run).map_err(|_| Damage::Truncated)?,
-            document: flags & DOCUMENT != 0,
-            cold: flags & COLD != 0,
-            created_at: (flags & CREATED != 0).then_some(created_at),
-            start: (flags & STARTED != 0)
-                .then_some(StartAt { offset: start_offset, at: started_at }),
-            end: (flags & ENDED != 0).then_some(EndAt {
-                offset: end_offset,
-                at: ended_at,
-                status,
-                lsn: end_lsn,
-            }),
-            hold: (flags & HOLD != 0).then_some(HoldAt {
-                offset: hold_offset,
-                lsn: hold_lsn,
-                held: flags & HELD != 0,
-            }),
-            first_seq: (flags & RECORDS != 0).then_some(first_seq),
-            next_seq,
-            records,
-            chunks,
-            late,
-            bytes,
-            stored,
-            last_at,
-            first_lsn,
-        })
+        self.head(slot)?.entry()
+    }
+
+    /// The parts of the run in `slot`, in the order of the run.
+    pub fn parts(&self, slot: u32) -> Decoded<impl Iterator<Item = RunPart> + use<'a>> {
+        Ok(self.head(slot)?.parts())
     }
 
     /// The run id and the agent id in `slot`.
     pub fn ids(&self, slot: u32) -> Decoded<(&'a str, &'a str)> {
-        let (id_at, run_len, agent_len) = self.places_of_ids(slot)?;
-        let ids = self.bytes.get(self.ids_at..).unwrap_or_default();
-        let mut reader = Reader::new(ids.get(id_at..).ok_or(Damage::Truncated)?);
-        Ok((reader.text(run_len)?, reader.text(agent_len)?))
+        let head = self.head(slot)?;
+        Ok((head.run, head.agent))
     }
 
     /// The slot of the run with this number.
+    ///
+    /// # Errors
+    /// [`Damage`] of an entry that may be the one of the run.
     pub fn find_no(&self, run_no: RunNo) -> Decoded<Option<u32>> {
-        let slot = first_of(self.runs, |slot| Ok(self.run_no(slot)? < run_no))?;
-        Ok((slot < self.runs && self.run_no(slot)? == run_no).then_some(slot))
+        let runs = self.tables.runs;
+        if let Ok(slot) = first_of(runs, |slot| Ok::<_, Damage>(self.run_no(slot)? < run_no)) {
+            return Ok((slot < runs && self.run_no(slot)? == run_no).then_some(slot));
+        }
+        // A damaged entry has no number. The whole ones beside it say which numbers it may have.
+        let mut damaged = Ok(None);
+        for slot in 0..runs {
+            match self.run_no(slot) {
+                Ok(found) if found == run_no => return Ok(Some(slot)),
+                Ok(found) if found > run_no => break,
+                Ok(_) => damaged = Ok(None),
+                Err(damage) => damaged = Err(damage),
+            }
+        }
+        damaged
     }
 
     /// The slots of all runs with this id.
-    pub fn find_id(&self, run: &str) -> Decoded<Vec<u32>> {
-        let hash = hash_id(run);
+    pub fn find_run(&self, run: &str) -> Decoded<Vec<u32>> {
+        self.find(self.tables.ids.of_run(run), |head| !head.is_document() && head.run == run)
+    }
+
+    /// The slots of all versions of a document.
+    pub fn find_document(&self, namespace: &str, key: &str) -> Decoded<Vec<u32>> {
+        self.find(self.tables.ids.of_document(namespace, key), |head| {
+            head.is_document() && head.run == key && head.agent == namespace
+        })
+    }
+
+    fn find(&self, hash: u32, is_it: impl Fn(&EntryHead<'_>) -> bool) -> Decoded<Vec<u32>> {
         let mut found = Vec::new();
-        for index in first_of(self.runs, |index| Ok(self.hash_at(index)?.0 < hash))?..self.runs {
+        let runs = self.tables.runs;
+        for index in first_of(runs, |index| Ok(self.hash_at(index)?.0 < hash))?..runs {
             let (other, slot) = self.hash_at(index)?;
             if other != hash {
                 break;
             }
-            if self.ids(slot)?.0 == run {
+            if is_it(&self.head(slot)?) {
                 found.push(slot);
             }
         }
         Ok(found)
     }
 
+    /// The hash of the ids of a run, and its slot, in the order of the hashes.
+    pub fn hash_at(&self, index: u32) -> Decoded<(u32, u32)> {
+        below(index, self.tables.runs)?;
+        let at = self.tables.hashes_at + index as usize * HASH_LEN;
+        let mut reader = Reader::at(self.bytes, at);
+        Ok((reader.u32()?, reader.u32()?))
+    }
+
     /// The eviction at `index`, in the order of the run numbers.
     pub fn eviction(&self, index: u32) -> Decoded<EvictionAt> {
-        below(index, self.evictions)?;
-        let mut reader = Reader::at(self.bytes, self.evictions_at + index as usize * EVICTION_LEN);
+        below(index, self.tables.evictions)?;
+        let at = self.tables.evictions_at + index as usize * EVICTION_LEN;
+        let mut reader = Reader::at(self.bytes, at);
         let (run_no, offset, flags) = (RunNo(reader.u64()?), reader.u32()?, reader.u32()?);
         if flags & !WITH_RECEIPT != 0 {
             return Err(Damage::UnknownCode { found: flags });
@@ -349,70 +396,81 @@ impl<'a> Directory<'a> {
 
     /// All evictions that the segment records, in the order of the run numbers.
     pub fn evictions(&self) -> impl Iterator<Item = Decoded<EvictionAt>> + '_ {
-        (0..self.evictions).map(|index| self.eviction(index))
+        (0..self.tables.evictions).map(|index| self.eviction(index))
     }
 
-    /// How many chunks of large records the run in `slot` has here, and the smallest order of a
-    /// frame of it.
-    pub fn chunks(&self, slot: u32) -> Decoded<(u32, Lsn)> {
-        let mut reader = self.field(slot, 124)?;
-        Ok((reader.u32()?, Lsn(reader.u64()?)))
+    /// The list of offsets of the run in `slot`: for each part, those of its records and then those
+    /// of its chunks.
+    pub(crate) fn list_of(&self, slot: u32) -> Decoded<OffsetList> {
+        Ok(self.parts_of(slot, self.run_no(slot)?)?.1)
     }
 
-    /// The start of the list of record offsets of the run in `slot`, in the directory's bytes, and
-    /// its length. The chunk offsets follow it. All of them lie within the directory.
-    pub fn record_list(&self, slot: u32) -> Decoded<(u32, u32)> {
-        let mut reader = self.field(slot, 24)?;
-        let (records, first) = (reader.u32()?, reader.u32()?);
-        let listed = records.checked_add(self.chunks(slot)?.0).ok_or(Damage::Truncated)?;
-        let end = first.checked_add(listed).ok_or(Damage::Truncated)?;
-        at_most(end, self.offsets)?;
-        let start = self.offsets_at + first as usize * OFFSET_LEN;
-        Ok((u32::try_from(start).map_err(|_| Damage::Truncated)?, records))
+    /// The parts of a run, whose entry must be in `slot`, and its list of offsets.
+    pub(crate) fn parts_of(
+        &self,
+        slot: u32,
+        run_no: RunNo,
+    ) -> Decoded<(impl Iterator<Item = RunPart> + use<'a>, OffsetList)> {
+        let (at, head) = (self.place(slot)?, self.head(slot)?);
+        if head.run_no != run_no {
+            return Err(Damage::Mismatch);
+        }
+        let end = at.checked_add(head.entry_len()).ok_or(Damage::Truncated)?;
+        at_most(end as u64, self.tables.places_at as u64)?;
+        let at = u32::try_from(at + head.list).map_err(|_| Damage::Truncated)?;
+        Ok((head.parts(), OffsetList { at, len: head.listed }))
     }
 
-    /// The sequence of the first record of the run in `slot`, if it has records here, and the
-    /// sequence of the last one plus one.
-    pub fn sequences(&self, slot: u32) -> Decoded<(Option<Seq>, Seq)> {
-        let mut reader = self.field(slot, 8)?;
-        let (first, next) = (Seq(reader.u64()?), Seq(reader.u64()?));
-        Ok(((self.flags(slot)? & RECORDS != 0).then_some(first), next))
+    /// Checks the offsets of one group of a list.
+    pub(crate) fn check_group(&self, list: OffsetList, group: u32) -> Decoded<()> {
+        let (first, len) = (group.saturating_mul(GROUP), list.len);
+        let count = len.checked_sub(first).filter(|left| *left > 0).ok_or(Damage::Truncated)?;
+        let at = offset_at(list.at, first) - 4;
+        let mut reader = Reader::at(self.bytes, at);
+        let stored = reader.u32()?;
+        let bytes = reader.bytes(count.min(GROUP) as usize * 4)?;
+        check_crc(stored, check_at(&self.tables.salted, at, bytes))
     }
 
-    /// The offset of record `index` of the run in `slot`. Records count from 0 in this segment; the
-    /// chunks have the indexes behind the last record.
-    pub fn record_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
-        let (start, records) = self.record_list(slot)?;
-        let listed = records.saturating_add(self.chunks(slot)?.0);
-        below(index, listed)?;
-        offset_in_list(self.bytes, start, index)
+    /// Item `index` of a list of offsets, of which the group was checked.
+    pub(crate) fn offset(&self, list: OffsetList, index: u32) -> Decoded<u32> {
+        below(index, list.len)?;
+        u32_at(self.bytes, offset_at(list.at, index))
     }
 
-    fn flags(&self, slot: u32) -> Decoded<u16> {
-        self.field(slot, 32)?.u16()
+    /// The offset of record `index` of the run in `slot`. Records count from 0 in each part; behind
+    /// them are the chunks of the part, and then the next part.
+    pub fn listed_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
+        let list = self.list_of(slot)?;
+        self.check_group(list, index / GROUP)?;
+        self.offset(list, index)
     }
 
-    /// The bytes of the entry in `slot` from `from` on.
-    fn field(&self, slot: u32, from: usize) -> Decoded<Reader<'a>> {
-        below(slot, self.runs)?;
-        let at = DIRECTORY_HEADER_LEN + slot as usize * RUN_ENTRY_LEN;
-        Ok(Reader::at(self.bytes, at + from))
+    /// Where the entry in `slot` starts.
+    fn place(&self, slot: u32) -> Decoded<usize> {
+        below(slot, self.tables.runs)?;
+        let place = u32_at(self.bytes, self.tables.places_at + slot as usize * PLACE_LEN)?;
+        Ok(place as usize * ENTRY_ALIGN)
     }
 
-    fn hash_at(&self, index: u32) -> Decoded<(u32, u32)> {
-        let mut reader = Reader::at(self.bytes, self.hashes_at + index as usize * HASH_LEN);
-        Ok((reader.u32()?, reader.u32()?))
+    fn head(&self, slot: u32) -> Decoded<EntryHead<'a>> {
+        let at = self.place(slot)?;
+        let entries = self.bytes.get(..self.tables.places_at).unwrap_or_default();
+        let bytes = entries.get(at..).ok_or(Damage::Truncated)?;
+        EntryHead::read(bytes, |covered| check_at(&self.tables.salted, at, covered))
     }
+}
+
+/// Where the offsets of a run are in a directory, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OffsetList {
+    at: u32,
+    pub(crate) len: u32,
 }
 
 fn below(found: u32, end: u32) -> Decoded<()> {
     let (found, max) = (found.into(), end.into());
     if found < max { Ok(()) } else { Err(Damage::OutOfRange { found, max }) }
-}
-
-/// Item `index` of a list of offsets that starts at `start` of the directory's bytes.
-pub fn offset_in_list(directory: &[u8], start: u32, index: u32) -> Decoded<u32> {
-    u32_at(directory, start as usize + index as usize * OFFSET_LEN)
 }
 
 /// The end of `count` items of `size` bytes that start at `at`.

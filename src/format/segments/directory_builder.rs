@@ -3,13 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::codec::{Writer, len_u32};
 use crate::format::segments::directory::{
-    DIRECTORY_HEADER_LEN, DIRECTORY_MAGIC, EVICTION_LEN, EvictionAt, HASH_LEN, OFFSET_LEN,
-    RUN_ENTRY_LEN, RunEntry, hash_id,
+    DirectoryKey, EVICTION_COST, EvictionAt, RunEntry, RunPart, TABLE_LEN, TRAILER_LEN, encode,
 };
 use crate::format::segments::run_map::RunMap;
-use crate::types::{AgentId, Lsn, RunId, RunNo};
+use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
 /// Collects the contents of a segment's directory.
 #[derive(Debug, Default, Clone)]
@@ -17,8 +15,8 @@ pub struct DirectoryBuilder {
     runs: Vec<BuiltRun>,
     by_no: RunMap<usize>,
     evictions: BTreeMap<RunNo, EvictionAt>,
-    offsets: usize,
-    id_bytes: usize,
+    /// The bytes of all entries.
+    entries: usize,
     first_lsn: Option<Lsn>,
     last_lsn: Lsn,
 }
@@ -28,20 +26,127 @@ pub struct DirectoryBuilder {
 pub struct BuiltRun {
     /// The entry of the run in the directory.
     pub entry: RunEntry,
-    /// The offsets of the run's records, ascending.
+    /// Its parts, in the order of the log.
+    parts: Vec<BuiltPart>,
+    /// The chunk row at the end of the last part, if no record has ended it: its first order, and
+    /// how many chunks it has.
+    open: Option<(Lsn, u32)>,
+    /// The length of the encoded entry.
+    len: usize,
+}
+
+/// A part of a run: its records and chunks follow one another in the run.
+#[derive(Debug, Clone, Default)]
+pub struct BuiltPart {
+    first_seq: Seq,
+    first_lsn: Lsn,
+    /// The offsets of its records, ascending. That of a block is there once for each record.
     pub offsets: Vec<u32>,
-    /// The offsets of chunks of its records, ascending.
+    /// The offsets of its chunks, ascending.
     pub chunks: Vec<u32>,
+}
+
+/// A frame with records.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordsAt {
+    /// The offset of the frame.
+    pub offset: u32,
+    /// The order of its first record.
+    pub lsn: Lsn,
+    /// The sequence of its first record.
+    pub seq: Seq,
+    /// How many records it has.
+    pub count: u32,
+    /// Whether its bytes are in chunks.
+    pub in_chunks: bool,
+}
+
+/// A chunk of a large record.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkAt {
+    /// The offset of the frame.
+    pub offset: u32,
+    /// Its order.
+    pub lsn: Lsn,
+    /// The order of the first chunk of its row.
+    pub row: Lsn,
+    /// Its number in the row.
+    pub number: u32,
+}
+
+impl BuiltPart {
+    /// What the directory says of it.
+    pub fn part(&self) -> RunPart {
+        let len = |list: &Vec<u32>| u32::try_from(list.len()).unwrap_or(u32::MAX);
+        RunPart {
+            records: len(&self.offsets),
+            chunks: len(&self.chunks),
+            first_seq: self.first_seq,
+            first_lsn: self.first_lsn,
+        }
+    }
+
+    /// The offsets of its records, and then of its chunks.
+    pub fn listed(&self) -> impl Iterator<Item = &u32> {
+        self.offsets.iter().chain(&self.chunks)
+    }
+}
+
+impl BuiltRun {
+    /// Its parts, in the order of the log.
+    pub fn parts(&self) -> &[BuiltPart] {
+        &self.parts
+    }
+
+    /// Adds the records of one frame, in a part of their own if they do not follow the last part:
+    /// by sequence, and by the chunks in front of them.
+    fn push_records(&mut self, at: RecordsAt) {
+        let follows = self.parts.last().is_some_and(|last| {
+            let is_next = last.offsets.is_empty() || at.seq == last.part().next_seq();
+            // A part with chunks alone may have been continued by a segment that is not there.
+            is_next && at.in_chunks == self.open.is_some()
+        });
+        if !follows {
+            self.parts.push(BuiltPart { first_lsn: at.lsn, ..BuiltPart::default() });
+        }
+        self.open = None;
+        let Some(last) = self.parts.last_mut() else { return };
+        if last.offsets.is_empty() {
+            last.first_seq = at.seq;
+        }
+        last.offsets.extend((0..at.count).map(|_| at.offset));
+        let entry = &mut self.entry;
+        entry.first_lsn = entry.first_lsn.min(at.lsn);
+        entry.first_seq = Some(entry.first_seq.map_or(at.seq, |first| first.min(at.seq)));
+        let next = Seq(at.seq.0.saturating_add(at.count.into()));
+        entry.next_seq = entry.next_seq.max(next);
+        entry.records = entry.records.saturating_add(at.count);
+    }
+
+    fn push_chunk(&mut self, at: ChunkAt) {
+        let follows = match self.open {
+            Some(open) => open == (at.row, at.number),
+            None => at.number == 0 && !self.parts.is_empty(),
+        };
+        if !follows {
+            self.parts.push(BuiltPart { first_lsn: at.lsn, ..BuiltPart::default() });
+        }
+        self.open = Some((at.row, at.number.saturating_add(1)));
+        let Some(last) = self.parts.last_mut() else { return };
+        last.chunks.push(at.offset);
+        self.entry.first_lsn = self.entry.first_lsn.min(at.lsn);
+        self.entry.chunks = self.entry.chunks.saturating_add(1);
+    }
 }
 
 impl DirectoryBuilder {
     /// The length of the directory if it were encoded now.
+    #[inline]
     pub fn encoded_len(&self) -> usize {
-        DIRECTORY_HEADER_LEN
-            + self.runs.len() * (RUN_ENTRY_LEN + HASH_LEN)
-            + self.evictions.len() * EVICTION_LEN
-            + self.offsets * OFFSET_LEN
-            + self.id_bytes
+        TRAILER_LEN
+            + self.entries
+            + self.runs.len() * TABLE_LEN
+            + self.evictions.len() * EVICTION_COST
     }
 
     /// Whether nothing was collected.
@@ -54,10 +159,11 @@ impl DirectoryBuilder {
         self.runs.get(self.slot(run_no)?)
     }
 
-    /// The entry of a run that has one.
-    pub fn run_mut(&mut self, run_no: RunNo) -> Option<&mut RunEntry> {
-        let slot = self.slot(run_no)?;
-        self.runs.get_mut(slot).map(|built| &mut built.entry)
+    /// Changes the entry of a run, if it has one.
+    pub fn update(&mut self, run_no: RunNo, change: impl FnOnce(&mut RunEntry)) {
+        if let Some(slot) = self.slot(run_no) {
+            self.change(slot, |built| change(&mut built.entry));
+        }
     }
 
     /// All runs, in the order of their first frames here.
@@ -66,7 +172,7 @@ impl DirectoryBuilder {
     }
 
     /// The evictions that this segment records, by run number.
-    pub fn evictions(&self) -> impl Iterator<Item = EvictionAt> + '_ {
+    pub fn evictions(&self) -> impl ExactSizeIterator<Item = EvictionAt> + '_ {
         self.evictions.values().copied()
     }
 
@@ -75,41 +181,50 @@ impl DirectoryBuilder {
         if self.by_no.contains_key(&run_no) {
             return;
         }
-        self.id_bytes += agent.as_str().len() + run.as_str().len();
         self.by_no.insert(run_no, self.runs.len());
         let entry = RunEntry::new(run_no, agent, run);
-        self.runs.push(BuiltRun { entry, offsets: Vec::new(), chunks: Vec::new() });
+        let len = entry.encoded_len(0);
+        self.entries += len;
+        self.runs.push(BuiltRun { entry, parts: Vec::new(), open: None, len });
     }
 
-    /// Adds the offset of a record of a run that has an entry.
-    pub fn push_record(&mut self, run_no: RunNo, offset: u32) {
-        if let Some(slot) = self.slot(run_no) {
-            self.push_record_at(slot, offset);
-        }
-    }
-
-    /// Adds the offset of a chunk of a record of a run that has an entry.
-    pub fn push_chunk(&mut self, run_no: RunNo, offset: u32) {
-        if let Some(built) = self.slot(run_no).and_then(|slot| self.runs.get_mut(slot)) {
-            built.chunks.push(offset);
-            built.entry.chunks += 1;
-            self.offsets += 1;
-        }
-    }
-
-    /// The slot of a run's entry, for [`DirectoryBuilder::push_record_at`].
+    /// The slot of a run's entry, for [`DirectoryBuilder::push_records_at`] and
+    /// [`DirectoryBuilder::push_chunk_at`].
     #[inline]
     pub fn slot(&self, run_no: RunNo) -> Option<usize> {
         self.by_no.get(&run_no).copied()
     }
 
-    /// Adds the offset of a record of the run in `slot` and returns the run's entry.
+    /// Adds the records of a frame, of the run in `slot`, and changes its entry.
     #[inline]
-    pub fn push_record_at(&mut self, slot: usize, offset: u32) -> Option<&mut RunEntry> {
-        let built = self.runs.get_mut(slot)?;
-        built.offsets.push(offset);
-        self.offsets += 1;
-        Some(&mut built.entry)
+    pub fn push_records_at(
+        &mut self,
+        slot: usize,
+        at: RecordsAt,
+        change: impl FnOnce(&mut RunEntry),
+    ) {
+        self.change(slot, |built| {
+            built.push_records(at);
+            change(&mut built.entry);
+        });
+    }
+
+    /// Adds a chunk of a record of the run in `slot`, and changes its entry.
+    pub fn push_chunk_at(&mut self, slot: usize, at: ChunkAt, change: impl FnOnce(&mut RunEntry)) {
+        self.change(slot, |built| {
+            built.push_chunk(at);
+            change(&mut built.entry);
+        });
+    }
+
+    /// Changes a run, and keeps the length of the directory exact.
+    #[inline]
+    fn change(&mut self, slot: usize, change: impl FnOnce(&mut BuiltRun)) {
+        let Some(built) = self.runs.get_mut(slot) else { return };
+        change(built);
+        let len = built.entry.encoded_len(built.parts.len());
+        self.entries = self.entries - built.len + len;
+        built.len = len;
     }
 
     /// Adds an eviction.
@@ -135,42 +250,16 @@ impl DirectoryBuilder {
 
     /// The directory's bytes. They include `next_run_no`, so that run numbers are not reused even
     /// if every other trace of them is lost.
-    pub fn encode(&self, next_run_no: RunNo) -> Vec<u8> {
+    pub fn encode(&self, key: &DirectoryKey, next_run_no: RunNo) -> Vec<u8> {
         let mut order: Vec<&BuiltRun> = self.runs.iter().collect();
         order.sort_by_key(|built| built.entry.run_no);
         let mut out = Vec::with_capacity(self.encoded_len());
-        let mut writer = Writer::new(&mut out);
-        writer
-            .bytes(&DIRECTORY_MAGIC)
-            .u32(len_u32(order.len()))
-            .u32(len_u32(self.evictions.len()))
-            .u32(len_u32(self.offsets))
-            .u32(len_u32(self.id_bytes))
-            .u64(self.first_lsn.unwrap_or_default().0)
-            .u64(self.last_lsn.0)
-            .u64(next_run_no.0)
-            .zeros(16);
-        let (mut offset_at, mut id_at) = (0, 0);
-        for built in &order {
-            built.entry.encode(&mut writer, offset_at, id_at);
-            offset_at += len_u32(built.offsets.len() + built.chunks.len());
-            id_at += len_u32(built.entry.run.as_str().len() + built.entry.agent.as_str().len());
-        }
-        let hash = |(slot, built): (u32, &&BuiltRun)| (hash_id(built.entry.run.as_str()), slot);
-        let mut hashes: Vec<(u32, u32)> = (0..).zip(&order).map(hash).collect();
-        hashes.sort_unstable();
-        for (hash, slot) in hashes {
-            writer.u32(hash).u32(slot);
-        }
-        for eviction in self.evictions.values() {
-            eviction.encode(&mut writer);
-        }
-        for offset in order.iter().flat_map(|run| run.offsets.iter().chain(&run.chunks)) {
-            writer.u32(*offset);
-        }
-        for RunEntry { run, agent, .. } in order.iter().map(|built| &built.entry) {
-            writer.bytes(run.as_str().as_bytes()).bytes(agent.as_str().as_bytes());
-        }
+        let entries = order.iter().map(|built| {
+            let parts = built.parts.iter().map(BuiltPart::part).collect();
+            (&built.entry, parts, built.parts.iter().flat_map(BuiltPart::listed).collect())
+        });
+        let orders = (self.first_lsn.unwrap_or_default(), self.last_lsn, next_run_no);
+        encode(&mut out, entries, self.evictions(), key, orders);
         assert_eq!(out.len(), self.encoded_len(), "room was kept for exactly this many bytes");
         out
     }

@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex};
 use redb::StorageBackend;
 
 use crate::format::codec::Decoded;
-use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
+use crate::format::segments::directory::{
+    DirectoryKey, EndAt, EvictionAt, HoldAt, IdHash, StartAt,
+};
+use crate::format::segments::directory_builder::RecordsAt;
 use crate::format::segments::segment::Purpose;
 use crate::format::{Directory, DirectoryBuilder, RunEntry};
 use crate::index::{Applied, Directories, IndexIdentity, SegmentChange};
@@ -15,6 +18,10 @@ use crate::types::{AgentId, Lsn, RunId, RunNo, RunStatus, SegmentId, Seq, Timest
 
 pub(super) const IDENTITY: IndexIdentity = IndexIdentity { uuid: [0x5A; 16] };
 pub(super) const CACHE: usize = 1 << 20;
+
+/// The key of all directories.
+pub(super) const KEY: DirectoryKey =
+    DirectoryKey { salt: 7, end: 4096, ids: IdHash::new([0x5A; 16]) };
 
 /// Behind all orders of entries.
 const LAST_ORDER: Lsn = Lsn(1 << 40);
@@ -131,7 +138,7 @@ impl Log {
     }
 
     fn view(&self, index: usize) -> Directory<'_> {
-        Directory::new(&self.directories[index]).unwrap()
+        Directory::new(&self.directories[index], &KEY).unwrap()
     }
 
     /// Everything that it covers.
@@ -176,7 +183,7 @@ impl Directories for Log {
     }
 
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R> {
-        read(Directory::new(&self.directories[index]).unwrap())
+        read(Directory::new(&self.directories[index], &KEY).unwrap())
     }
 }
 
@@ -230,7 +237,7 @@ impl Writer {
         builder.note_lsn(LAST_ORDER);
         self.last_id += 1 + u32::try_from(self.random.below(2)).unwrap();
         self.log.segments.push(SegmentId(self.last_id));
-        self.log.directories.push(builder.encode(RunNo(self.next_no)));
+        self.log.directories.push(builder.encode(&KEY, RunNo(self.next_no)));
     }
 
     fn append(&mut self, builder: &mut DirectoryBuilder) {
@@ -247,20 +254,34 @@ impl Writer {
         let alive = self.alive.get_mut(&run_no).unwrap();
         builder.bind(run_no, alive.agent.clone(), alive.run.clone());
         self.clock += i64::try_from(random.below(3)).unwrap();
-        let entry = builder.run_mut(run_no).unwrap();
-        // By the number, so that it is the same for all entries.
-        entry.document = run_no.0 % 5 == 3;
-        if is_new {
-            entry.created_at = Some(Timestamp(self.clock));
+        let (clock, mut lsn) = (self.clock, self.lsn);
+        builder.update(run_no, |entry| {
+            // By the number, so that it is the same for all entries.
+            entry.document = run_no.0 % 5 == 3;
+            if is_new {
+                entry.created_at = Some(Timestamp(clock));
+            }
+            fill(entry, random, clock, &mut lsn);
+        });
+        let count = u32::try_from(random.below(4)).unwrap();
+        if count > 0 {
+            // Some records may be lost.
+            let seq = Seq(alive.next_seq + random.below(2));
+            alive.next_seq = seq.0 + u64::from(count);
+            lsn += 1;
+            let lsn = Lsn(4 * lsn);
+            let at = RecordsAt { offset: 256, lsn, seq, count, in_chunks: false };
+            let bytes = random.below(1000);
+            builder.push_records_at(builder.slot(run_no).unwrap(), at, |entry| {
+                entry.bytes += bytes;
+            });
         }
-        fill(entry, random, alive, self.clock, &mut self.lsn);
+        self.lsn = lsn + 1;
     }
 }
 
 /// Adds some frames to what a segment says of a run.
-fn fill(entry: &mut RunEntry, random: &mut Random, alive: &mut Alive, clock: i64, lsn: &mut u64) {
-    *lsn += 1;
-    entry.first_lsn = entry.first_lsn.min(Lsn(4 * *lsn));
+fn fill(entry: &mut RunEntry, random: &mut Random, clock: i64, lsn: &mut u64) {
     let mut order = |random: &mut Random| {
         *lsn += 1;
         // Now and then an older frame is met behind a newer one, as compaction may have it.
@@ -285,16 +306,6 @@ fn fill(entry: &mut RunEntry, random: &mut Random, alive: &mut Alive, clock: i64
         if entry.hold.is_none_or(|known| known.lsn < hold.lsn) {
             entry.hold = Some(hold);
         }
-    }
-    let records = random.below(4);
-    if records > 0 {
-        // Some records may be lost.
-        let first = alive.next_seq + random.below(2);
-        alive.next_seq = first + records;
-        entry.first_seq.get_or_insert(Seq(first));
-        entry.next_seq = Seq(alive.next_seq);
-        entry.records += u32::try_from(records).unwrap();
-        entry.bytes += random.below(1000);
     }
     entry.stored += 64 + random.below(1000);
     entry.last_at = entry.last_at.max(Timestamp(clock + 1));

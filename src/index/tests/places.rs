@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::log::{Log, Random};
+use super::log::{KEY, Log, Random};
 use super::model::assert_same;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
@@ -57,9 +57,13 @@ impl Directories for Mapped<'_> {
         Some(places.of_run(run_no, ids, &places.unlisted(ids)))
     }
 
-    fn places_of_id(&self, run: &str) -> Option<Vec<usize>> {
+    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> Option<Vec<usize>> {
         let (places, ids) = (self.places.as_ref()?, self.log.segments());
-        Some(places.of_id(run, ids, &places.unlisted(ids)))
+        let hash = match namespace {
+            Some(namespace) => KEY.ids.of_document(namespace, id),
+            None => KEY.ids.of_run(id),
+        };
+        Some(places.of_hash(hash, ids, &places.unlisted(ids)))
     }
 }
 

@@ -52,7 +52,7 @@ const ANSWERS: [Answer; 6] = [
     ("coder", "imported", RunStatus::Interrupted, false,
         (11, Some(851), 851), (2, 0, 3), 1_658_172_736),
     ("coder", "long", RunStatus::Completed, true,
-        (6, Some(853), 853), (120, 0, 84_000), 1_153_758_760),
+        (6, Some(853), 853), (120, 0, 84_000), 1_504_509_867),
     (ODD, ODD, RunStatus::Cancelled, true,
         (4, Some(850), 850), (1, 0, 2), 1_468_956_264),
     ("coder", "run-1", RunStatus::InProgress, true,

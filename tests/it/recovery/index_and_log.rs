@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runlog::env::Step;
+use runlog::format::frames::frame::LONG_HEADER_LEN;
 use runlog::format::map::manifest::{Change, RECORD_LEN, SealedAt, Use};
 use runlog::format::map::superblock::FLAG_INDEX_OPENING;
+use runlog::format::segments::directory::TRAILER_LEN;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind};
 use runlog::storage::{MemoryStorage, Storage};
@@ -194,19 +196,39 @@ fn with_other_directory(mut image: Vec<u8>, is_sealed: bool) -> Vec<u8> {
     let (segment, extent, salt, purpose, at) = sealed.max_by_key(|one| one.0).unwrap();
     let start = usize::try_from(EXTENTS_AT + u64::from(extent.0) * EXTENT).unwrap();
     let header = SegmentHeader::decode(&image[start..]).unwrap();
-    let seal = start + at.seal as usize;
-    let mut frame = FrameHeader::decode(&image[seal..], header.key, at.seal).unwrap();
+    let seal = start + at.end as usize;
+    let mut frame = FrameHeader::decode(&image[seal..], header.key, at.end).unwrap();
     assert_eq!(frame.kind, FrameKind::Seal);
-    let directory = seal + frame.header_len();
-    let runs = u32::from_le_bytes(image[directory + 8..directory + 12].try_into().unwrap());
-    let entries = (0..runs as usize).map(|run| directory + 64 + run * 136);
-    let ended: Vec<usize> = entries.filter(|entry| image[entry + 32] & 4 != 0).collect();
-    assert!(!ended.is_empty());
-    for entry in ended {
-        image[entry + 34] = 2;
+    let directory = &mut image[seal + LONG_HEADER_LEN..][..frame.payload_len as usize];
+    let field = |directory: &[u8], at: usize| {
+        u32::from_le_bytes(directory[at..at + 4].try_into().unwrap()) as usize
+    };
+    let trailer = directory.len() - TRAILER_LEN;
+    let (tables, runs) = (field(directory, trailer + 8), field(directory, trailer + 12));
+    let mut changed = 0;
+    for slot in 0..runs {
+        let entry = 8 * field(directory, tables + 4 * slot);
+        let [flags, ids, agent] = [4, 6, 8].map(|at| field(directory, entry + at) & 0xffff);
+        if flags & 4 == 0 {
+            continue;
+        }
+        changed += 1;
+        directory[entry + 10] = 2;
+        let parts = field(directory, entry + 12);
+        let marks = [(1, 8), (2, 12), (4, 20), (8, 12)];
+        let marks: usize =
+            marks.iter().map(|(flag, len)| len * usize::from(flags & flag != 0)).sum();
+        let head = 40 + marks + 8 * usize::from(parts > 0) + 24 * parts + ids + agent;
+        let mut check = crc32fast::Hasher::new();
+        check.update(&salt.to_le_bytes());
+        check.update(&at.end.to_le_bytes());
+        check.update(&u32::try_from(entry).unwrap().to_le_bytes());
+        check.update(&directory[entry + 4..entry + head]);
+        directory[entry..entry + 4].copy_from_slice(&check.finalize().to_le_bytes());
     }
-    frame.payload_crc = crc32fast::hash(&image[directory..][..frame.payload_len as usize]);
-    image[seal..directory].copy_from_slice(&frame.encode(salt));
+    assert!(changed > 0);
+    frame.payload_crc = crc32fast::hash(directory);
+    image[seal..seal + LONG_HEADER_LEN].copy_from_slice(&frame.encode(salt));
     let mut changes =
         vec![Change::Free { extent }, Change::Reserve { extent, segment, salt, purpose }];
     if is_sealed {

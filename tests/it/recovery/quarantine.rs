@@ -69,8 +69,9 @@ fn damage(image: &mut [u8], frame: &Frame) {
     image[frame.0.start + frame.1.header_len() + 5] ^= 1;
 }
 
-/// Damages the directory of a segment and the names in it. Returns the segment.
-fn quarantine(image: &mut [u8], number: usize) -> SegmentId {
+/// Damages the first entry of the directory of a segment, and the names in its frames. Returns the
+/// segment.
+fn damage_names(image: &mut [u8], number: usize) -> SegmentId {
     let frames = frames_in(image, number);
     let is_lost = |kind| {
         use FrameKind::{Bind, Evict, Seal, Start};
@@ -78,6 +79,13 @@ fn quarantine(image: &mut [u8], number: usize) -> SegmentId {
     };
     frames.iter().filter(|frame| is_lost(frame.1.kind)).for_each(|frame| damage(image, frame));
     frames[0].1.position.segment
+}
+
+/// Damages the tables of the directory of a segment too, so that the segment is quarantined.
+fn quarantine(image: &mut [u8], number: usize) -> SegmentId {
+    let (range, seal) = frames_in(image, number).pop().unwrap();
+    image[range.start + seal.kind.header_len(0) + seal.payload_len as usize - 8] ^= 1;
+    damage_names(image, number)
 }
 
 fn opened(image: &[u8], options: &Options) -> RunLog {
@@ -206,6 +214,35 @@ fn with_an_index_only_what_needs_the_directory_of_a_quarantined_segment_fails() 
         assert!(matches!(log.run("run-1"), Err(Error::RunNotFound { .. })));
         fill(&log, "new", 2);
         assert_eq!(log.trace("new").unwrap().count(), 2);
+    }
+}
+
+#[test]
+fn a_damaged_entry_that_cannot_be_built_again_quarantines_no_segment() {
+    let image = store();
+    let healthy = opened(&image, &options());
+    let names = healthy.list_runs(&RunQuery::new()).unwrap().runs;
+    let names: Vec<String> = names.iter().map(|run| run.run.to_string()).collect();
+    for (number, _) in seals(&image) {
+        let mut image = image.clone();
+        let segment = damage_names(&mut image, number);
+        let log = opened(&image, &options());
+        log.checkpoint().unwrap();
+        let mut failed = Vec::new();
+        for name in &names {
+            match log.trace(name.as_str()) {
+                Ok(trace) => {
+                    assert_eq!(trace.count(), healthy.trace(name.as_str()).unwrap().count())
+                }
+                Err(error) => {
+                    assert_eq!(segment_of(&error), Some(segment), "{name}: {error}");
+                    failed.push(name);
+                }
+            }
+        }
+        assert!(failed.len() < 4, "{segment}: {failed:?}");
+        assert!(log.health().quarantined.is_empty());
+        assert!(matches!(log.run("never"), Err(Error::RunNotFound { .. })));
     }
 }
 

@@ -127,13 +127,13 @@ fn a_damaged_directory_among_many_costs_nothing() {
     assert!(log.stats().unwrap().log_extents > 40);
     let bytes = std::fs::read(&path).unwrap();
     drop(log);
-    let magic = b"RLOGDIR1";
+    let magic = b"RLOGDIR2";
     let places: Vec<usize> =
         (0..bytes.len() - 8).filter(|&at| bytes[at..].starts_with(magic)).collect();
     for damaged in [places[3], places[places.len() / 2], places[places.len() - 3]] {
         let mut bytes = bytes.clone();
-        // The number of the first run.
-        bytes[damaged + 64] ^= 0x10;
+        // How many evictions it has.
+        bytes[damaged + 16] ^= 0x10;
         std::fs::write(&path, &bytes).unwrap();
         let log = options().index(false).background(true).open(&path).unwrap();
         for name in (0..400).map(|run| format!("short-{run}")) {

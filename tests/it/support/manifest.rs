@@ -64,7 +64,7 @@ impl Manifest {
     /// The sealed segments: where each begins, and where its SEAL frame is.
     pub(crate) fn seals(&self) -> Vec<(usize, usize)> {
         let seal = |(start, used)| match used {
-            Use::Log { sealed: Some(at), .. } => Some((start, start + at.seal as usize)),
+            Use::Log { sealed: Some(at), .. } => Some((start, start + at.end as usize)),
             _ => None,
         };
         self.uses(|_| true).into_iter().filter_map(seal).collect()

@@ -81,7 +81,7 @@ pub(crate) fn lose_something(disk: &SimDisk, random: &mut SplitMix64) -> Option<
         Manifest::of(&image)?.uses(|used| matches!(used, Use::Log { sealed: Some(_), .. }));
     let (start, used) = *sealed.get(random.index(sealed.len()))?;
     let Use::Log { sealed: Some(at), .. } = used else { return None };
-    let (start, seal) = (start as u64, u64::from(at.seal));
+    let (start, seal) = (start as u64, u64::from(at.end));
     let len = EXTENT.min(image.len() as u64 - start);
     let (from, len) = match random.below(4) {
         0 => (0, len),
