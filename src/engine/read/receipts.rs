@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::read::Reader;
-use crate::engine::state::evictions::has_evictions;
 use crate::engine::state::segment::Segment;
+use crate::engine::state::segment_directory::has_evictions;
 use crate::error::{Corruption, Error, Result};
 use crate::format::FrameKind;
 use crate::format::codec::Decoded;

@@ -159,7 +159,9 @@ impl Catalog {
         let is_there = |span: &Span| {
             let Some(segment) = self.segment(span.segment) else { return false };
             let Ok(directory) = segment.directory() else { return true };
-            directory.run_no(span.slot) == Ok(run_no)
+            // A damaged entry is no other run.
+            let found = directory.run_no(span.slot);
+            found.map_or(span.slot < directory.run_count(), |found| found == run_no)
         };
         !spans.iter().all(is_there) && self.doubt_index()
     }

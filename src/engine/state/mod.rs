@@ -2,7 +2,6 @@
 
 pub(crate) mod active_runs;
 pub(crate) mod catalog;
-pub(crate) mod evictions;
 pub(crate) mod fold;
 pub(crate) mod location_cache;
 pub(crate) mod log_state;
@@ -10,4 +9,5 @@ pub(crate) mod payload;
 pub(crate) mod run_slice;
 pub(crate) mod scan;
 pub(crate) mod segment;
+pub(crate) mod segment_directory;
 pub(crate) mod tail;

@@ -3,22 +3,19 @@
 //! - Written frames never change, so a payload can be a view of the file.
 //! - Who holds the `Arc` of a segment pins its extent (I8), and the map of it.
 
-mod directory;
-
 use core::fmt;
 use std::borrow::Cow;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use self::directory::DirectoryBytes;
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::storage::disk::Disk;
 use crate::engine::storage::{Region, prefetch};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::frame::{FRAME_HEADER_LEN, LONG_HEADER_LEN};
 use crate::format::map::manifest::{Change, SealedAt};
-use crate::format::segments::directory::{DirectoryKey, IdHash};
+use crate::format::segments::directory::{DirectoryKey, IdHash, Tables};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{ExtentSize, FrameCheck, FrameHeader, SegmentKey};
 use crate::index::Applied;
@@ -30,7 +27,7 @@ const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN);
 
 /// A segment of an open store.
 pub(crate) struct Segment {
-    key: SegmentKey,
+    pub(super) key: SegmentKey,
     purpose: Purpose,
     frames: FrameCheck,
     extent: ExtentNo,
@@ -40,9 +37,9 @@ pub(crate) struct Segment {
     ids: IdHash,
     sealed: OnceLock<SealedAt>,
     /// The stored directory, or `None` if its tables are damaged.
-    directory: OnceLock<Option<DirectoryBytes>>,
+    pub(super) directory: OnceLock<Option<DirectoryBytes>>,
     /// The directory as it was built again from the frames, or the damage if that failed.
-    rebuilt: OnceLock<Result<DirectoryBytes, Corruption>>,
+    pub(super) rebuilt: OnceLock<Result<DirectoryBytes, Corruption>>,
     region: OnceLock<Region>,
     marks: AtomicU8,
 }
@@ -58,6 +55,15 @@ pub(crate) enum Mark {
     Erased = 4,
     /// Its whole extent was allocated since the store was opened.
     Allocated = 8,
+}
+
+/// A directory of which the tables checked.
+#[derive(Debug)]
+pub(super) struct DirectoryBytes {
+    /// A copy of the stored directory, or the same bytes built from the frames. `None` if it is
+    /// read through the view of the extent.
+    pub(super) copy: Option<Vec<u8>>,
+    pub(super) tables: Tables,
 }
 
 impl Segment {

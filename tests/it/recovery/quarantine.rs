@@ -218,7 +218,7 @@ fn with_an_index_only_what_needs_the_directory_of_a_quarantined_segment_fails() 
 }
 
 #[test]
-fn a_damaged_entry_that_cannot_be_built_again_quarantines_no_segment() {
+fn a_damaged_entry_that_cannot_be_built_again_costs_its_run_alone() {
     let image = store();
     let healthy = opened(&image, &options());
     let names = healthy.list_runs(&RunQuery::new()).unwrap().runs;
@@ -240,7 +240,7 @@ fn a_damaged_entry_that_cannot_be_built_again_quarantines_no_segment() {
                 }
             }
         }
-        assert!(failed.len() < 4, "{segment}: {failed:?}");
+        assert!(failed.len() <= 1, "{segment}: {failed:?}");
         assert!(log.health().quarantined.is_empty());
         assert!(matches!(log.run("never"), Err(Error::RunNotFound { .. })));
     }

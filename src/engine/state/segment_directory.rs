@@ -1,22 +1,17 @@
-//! The directory of a sealed segment: read, checked, and built again from the frames.
+//! The directory of a sealed segment: read, checked, and built again from the frames; and which
+//! runs it evicts.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use crate::engine::state::scan::rebuild_directory;
-use crate::engine::state::segment::Segment;
+use crate::engine::state::segment::{DirectoryBytes, Segment};
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::codec::Decoded;
 use crate::format::segments::directory::Tables;
+use crate::format::segments::run_set::RunSet;
 use crate::format::{Directory, FrameKind};
-
-/// A directory of which the tables checked.
-#[derive(Debug)]
-pub(super) struct DirectoryBytes {
-    /// A copy of the stored directory, or the same bytes built from the frames. `None` if it is
-    /// read through the view of the extent.
-    copy: Option<Vec<u8>>,
-    tables: Tables,
-}
+use crate::types::RunNo;
 
 impl Segment {
     /// Whether the directory was read.
@@ -154,4 +149,36 @@ impl Segment {
         let checked = Directory::new(&bytes, &self.directory_key(at.end));
         checked.and_then(|found| found.check()).map_err(wrong).map(|()| bytes)
     }
+}
+
+/// Whether a sealed segment evicts runs.
+pub(crate) fn has_evictions(segment: &Segment) -> bool {
+    segment.sealed().is_some_and(|sealed| sealed.has_evictions)
+}
+
+/// The runs that a sealed segment evicts.
+pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
+    if !has_evictions(segment) {
+        return Ok(Vec::new());
+    }
+    segment.in_directory(|directory| {
+        directory.evictions().map(|found| found.map(|found| found.run_no)).collect()
+    })
+}
+
+/// The asked runs that have frames in a segment, except those that the segment itself evicts.
+pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own: RunSet = evictions(segment)?.into_iter().collect();
+    let found: Vec<RunNo> = segment.in_directory(|directory| {
+        if asked.len() >= directory.run_count() as usize {
+            return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
+        }
+        let find = |run_no: &RunNo| Ok(directory.find_no(*run_no)?.map(|_| *run_no));
+        asked.keys().filter_map(|run_no| find(run_no).transpose()).collect()
+    })?;
+    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(*run_no);
+    Ok(found.into_iter().filter(is_asked).collect())
 }
