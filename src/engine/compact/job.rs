@@ -264,7 +264,8 @@ fn unread_beside(
                 let run = spans.iter().map(|span| span.segment).collect();
                 return Ok(Some(Obstacle::Missing { stay, run }));
             }
-            read => drop(read?),
+            Err(error) => return Err(error),
+            Ok(_) => {}
         }
     }
     Ok(None)

@@ -71,12 +71,10 @@ impl Walk {
         high: Option<Seq>,
     ) -> Result<()> {
         self.expected = self.expected.map(|expected| expected.max(low.unwrap_or_default()));
-        let located = |seq: Option<Seq>| seq.map(|seq| opened.locate(seq)).transpose();
-        let found = located(low).and_then(|low| Ok((low, located(high)?)));
-        let (from, to) = match opened.parts.first() {
-            Some(part) => self.unless_closed(part, found)?,
-            None => found?,
-        };
+        if let Some(part) = opened.parts.first() {
+            self.unless_closed(part, Ok(()))?;
+        }
+        let [from, to] = [low, high].map(|seq| seq.map(|seq| opened.locate(seq)));
         self.front = from.map_or(self.front, |from| from.max(self.front));
         self.back = to.map_or(self.back, |to| to.min(self.back));
         Ok(())

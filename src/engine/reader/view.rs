@@ -163,7 +163,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     for segment in &known.sealed {
         match segment.directory() {
             Err(Error::Corrupt(damage)) => report.damaged.push(damage),
-            read => drop(read?),
+            Err(error) => return Err(error),
+            Ok(_) => {}
         }
     }
     let catalog = Catalog::new(known.sealed.clone(), through, None);

@@ -155,12 +155,9 @@ impl RunSlice {
     }
 
     /// The index of the first record with a sequence of at least `seq`.
-    pub(crate) fn lower(&self, seq: Seq) -> Result<u32> {
-        let Some(first) = self.first_seq.filter(|first| *first < seq) else { return Ok(0) };
-        if seq >= self.next_seq {
-            return Ok(self.records);
-        }
-        Ok(u32::try_from(seq.0 - first.0).unwrap_or(self.records))
+    fn lower(&self, seq: Seq) -> u32 {
+        let Some(first) = self.first_seq.filter(|first| *first < seq) else { return 0 };
+        u32::try_from(seq.0 - first.0).unwrap_or(u32::MAX).min(self.records)
     }
 
     /// The sequence of record `index`.
@@ -187,13 +184,13 @@ pub(crate) struct Spot {
 
 impl Opened {
     /// Where the first record with a sequence of at least `seq` is.
-    pub(crate) fn locate(&self, seq: Seq) -> Result<Spot> {
+    pub(crate) fn locate(&self, seq: Seq) -> Spot {
         for (number, part) in self.parts.iter().enumerate() {
             if part.first_seq.is_some() && part.next_seq > seq {
-                return Ok(Spot { part: number, index: part.lower(seq)? });
+                return Spot { part: number, index: part.lower(seq) };
             }
         }
-        Ok(Spot { part: self.parts.len(), index: 0 })
+        Spot { part: self.parts.len(), index: 0 }
     }
 
     /// Adds the run and the sequence to an error that lacks them.

@@ -369,10 +369,9 @@ impl<'a> EntryHead<'a> {
     pub(crate) fn parts(&self) -> impl Iterator<Item = RunPart> + use<'a> {
         self.parts.as_chunks::<PART_LEN>().0.iter().map(|bytes| {
             let mut reader = Reader::new(bytes);
-            let mut long = || reader.u64().unwrap_or_default();
-            let (counts, first_seq, first_lsn) = (long(), Seq(long()), Lsn(long()));
-            let half = |bits: u64| (bits & u64::from(u32::MAX)) as u32;
-            RunPart { records: half(counts), chunks: half(counts >> 32), first_seq, first_lsn }
+            let [records, chunks] = [(); 2].map(|()| reader.u32().unwrap_or_default());
+            let [first_seq, first_lsn] = [(); 2].map(|()| reader.u64().unwrap_or_default());
+            RunPart { records, chunks, first_seq: Seq(first_seq), first_lsn: Lsn(first_lsn) }
         })
     }
 
