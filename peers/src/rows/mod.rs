@@ -1,6 +1,7 @@
 //! The measurements. Each file has a group of rows:
 //!
 //! - [`append`]: appends that survive a kill, and appends that survive power loss.
+//! - [`paced`]: appends now and then.
 //! - [`read`]: a run's records by its id, the newest runs of an agent, the agent of a run.
 //! - [`first`]: the same for new ids.
 //! - [`stores`]: the stores for these reads.
@@ -24,6 +25,7 @@ pub(crate) mod append;
 pub(crate) mod disk;
 pub(crate) mod first;
 mod gc;
+mod paced;
 pub(crate) mod read;
 pub(crate) mod reopen;
 mod stores;
@@ -36,6 +38,8 @@ pub(crate) struct Scale {
     pub(crate) appends: Limit,
     /// Appends that survive power loss, in one round.
     pub(crate) durable: Limit,
+    /// How long a round appends now and then.
+    pub(crate) paced: Duration,
     /// Bytes of different payloads that are appended in turn.
     pub(crate) payloads: usize,
     /// Runs of the stores whose runs are read.
@@ -63,6 +67,7 @@ impl Scale {
             rounds: 5,
             appends: Limit { count: 400_000, time: Duration::from_secs(1) },
             durable: Limit { count: 100_000, time: Duration::from_secs(1) },
+            paced: Duration::from_secs(5),
             payloads: 64 << 20,
             runs: &[1_000, 10_000, 100_000],
             lookups: Limit { count: 20_000, time: Duration::from_secs(1) },
@@ -82,6 +87,7 @@ impl Scale {
             rounds: 3,
             appends: short,
             durable: short,
+            paced: Duration::from_millis(250),
             payloads: 4 << 20,
             runs: &[500],
             lookups: short,
@@ -191,6 +197,7 @@ pub(crate) trait Row {
 /// All rows, in the order of the report.
 pub(crate) fn all(scale: Scale) -> Vec<Box<dyn Row>> {
     let mut rows = append::rows();
+    rows.extend(paced::rows());
     rows.extend(read::rows(scale));
     rows.push(Box::new(reopen::Reopen::default()));
     rows.extend(gc::rows(scale.retained));
