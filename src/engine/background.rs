@@ -1,5 +1,5 @@
-//! Periodic work: syncing, setting segments aside, checkpoints of the index, giving space back. By
-//! default three threads do it, so that a long checkpoint never delays a sync, nor a compaction a
+//! Periodic work: syncing, zeros ahead of the tail, setting segments aside, checkpoints of the index, giving space back. By
+//! default four threads do it, so that a long checkpoint never delays a sync, nor a compaction a
 //! checkpoint. Without threads each call that changes the store does the due work before it
 //! returns. The work always consists of [`Step`]s, which a [`Scheduler`] can run in any order: no
 //! step may rely on another step having run before.
@@ -25,6 +25,11 @@ use crate::engine::setup::signal::Signal;
 use crate::engine::values::report::Closed;
 use crate::error::{Error, IoAction, Result};
 use crate::format::map::superblock::{FLAG_CLEAN, FLAG_INDEX_OPENING};
+
+/// How often the tail is looked at while something is appended.
+const POLL: Duration = Duration::from_micros(500);
+/// After so many polls without an append its thread waits to be woken: 100 ms.
+const IDLE_POLLS: u32 = 200;
 
 /// The background threads. Dropping this stops and joins them.
 #[derive(Debug)]
@@ -203,8 +208,24 @@ impl Engine {
         }
     }
 
+    /// Keeps zeros ahead of the tail as long as something is appended.
+    fn follow_tail(&self) {
+        let (mut last, mut idle) = (None, 0);
+        while idle < IDLE_POLLS && self.run_step(Step::Zeros, Rate::Unlimited).is_ok() {
+            let written = self.log.commit.written();
+            idle = if last.replace(written) == Some(written) { idle + 1 } else { 0 };
+            if !self.log.due.pause_tail(POLL) {
+                return;
+            }
+        }
+        self.log.due.rest_tail();
+    }
+
     fn do_work(&self, work: Wanted, rate: Rate) {
         let run = |step| self.run_step(step, rate);
+        if work.has(Wanted::ZEROS) {
+            self.follow_tail();
+        }
         if work.has(Wanted::RESERVE) {
             let _ = run(Step::Reserve);
         }
@@ -240,6 +261,7 @@ impl Engine {
         let automatic = self.log.setup.options.compaction.automatic;
         match step {
             Step::Reserve => self.log.reserve_ahead().and(self.log.space.keep_reserve()),
+            Step::Zeros => self.log.write_zeros(),
             Step::Sync => {
                 self.log.due.begin_sync();
                 // The lock orders this thread and each append: this sync covers an append that was
@@ -292,7 +314,11 @@ impl Engine {
     fn close_in_order(&self) -> Result<()> {
         let Self { log, checkpoints, .. } = self;
         let space = &log.space;
-        log.state.lock().closed = true;
+        {
+            let mut state = log.state.lock();
+            state.closed = true;
+            state.tail.stop_storing();
+        }
         if space.allocator.lock().superblock.flags & FLAG_CLEAN != 0 {
             return Ok(());
         }
@@ -342,7 +368,7 @@ impl Engine {
 /// The activity that mainly describes a step.
 fn activity_of(step: Step) -> Activity {
     match step {
-        Step::Reserve => Activity::Reserve,
+        Step::Reserve | Step::Zeros => Activity::Reserve,
         Step::Sync => Activity::Sync,
         Step::Checkpoint => Activity::IndexCheckpoint,
         Step::Reclaim => Activity::Reclaim,
@@ -353,7 +379,8 @@ fn activity_of(step: Step) -> Activity {
 
 impl RunStep for Engine {
     fn run_step(&self, step: Step) -> bool {
-        if self.log.state.lock().closed {
+        // The thread of this step takes no lock of the state, so that no append waits for it.
+        if step != Step::Zeros && self.log.state.lock().closed || self.log.disk.is_closed() {
             return false;
         }
         let _ = Self::run_step(self, step, Rate::Unlimited);

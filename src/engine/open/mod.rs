@@ -48,7 +48,6 @@ use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::{IndexRecovery, RecoveryReport};
 use crate::engine::write::Log;
 use crate::error::{Damage, Error, Place, Result};
-use crate::format::DirectoryBuilder;
 use crate::format::frames::frame::SegmentKey;
 use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
@@ -285,9 +284,8 @@ pub(crate) fn first_state(
     let dead = if is_known { base.superblock.dead } else { u64::MAX };
     let key = SegmentKey { id: SegmentId(0), salt: 0 };
     let nowhere = base.segment(disk, ExtentNo(0), key, Purpose::Log);
-    let tail = Tail::new(Arc::new(nowhere), (0, 0), DirectoryBuilder::default(), writer);
     Ok(LogState {
-        tail,
+        tail: Tail::new(nowhere, writer),
         has_next: false,
         unapplied: VecDeque::new(),
         catalog: Arc::new(catalog),

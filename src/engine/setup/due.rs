@@ -24,6 +24,8 @@ impl Wanted {
     pub(crate) const PACK: Self = Self(1 << 5);
     /// Wake the tasks whose answer is known. Any of the threads does it.
     pub(crate) const WAKE: Self = Self(1 << 6);
+    /// Zeros ahead of the tail, as long as something is appended.
+    pub(crate) const ZEROS: Self = Self(1 << 7);
     /// Work that frees dead segments.
     const FREES: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0);
     /// Work that moves records.
@@ -55,9 +57,11 @@ pub(crate) trait Helper: Send + Sync {
 /// The work that is due.
 pub(crate) struct Due {
     state: Mutex<State>,
-    pub(crate) workers: [Worker; 3],
+    pub(crate) workers: [Worker; 4],
     /// Whether something was written since the last background sync.
     dirty: AtomicBool,
+    /// Whether the thread of the tail rests until the next append.
+    tail_rests: AtomicBool,
     /// Why the last attempt to give space back failed; `None` if it succeeded.
     failure: Mutex<Option<String>>,
     threads: bool,
@@ -80,11 +84,13 @@ impl Due {
         };
         let workers = [
             worker("runlog-sync", Wanted::SYNC.0 | Wanted::RESERVE.0),
+            worker("runlog-tail", Wanted::ZEROS.0),
             worker("runlog-index", Wanted::CHECKPOINT.0),
             worker("runlog-space", Wanted::SPACE_WORK.0),
         ];
         let (state, dirty, failure, helper) = Default::default();
-        Self { state, workers, dirty, failure, threads, helper }
+        let tail_rests = AtomicBool::new(threads);
+        Self { state, workers, dirty, tail_rests, failure, threads, helper }
     }
 
     /// Sets the helper that does due work on the threads of callers.
@@ -121,9 +127,14 @@ impl Due {
         self.state.lock().wanted &= !work.0;
     }
 
-    /// Notes a write for the next background sync.
+    /// Notes a write for the next background sync, and wakes the thread of the tail. That thread may
+    /// begin to rest at the same time; the next write wakes it then.
     #[inline]
     fn wrote(&self) {
+        if self.tail_rests.load(Ordering::Relaxed) && self.tail_rests.swap(false, Ordering::Relaxed)
+        {
+            self.want(Wanted::ZEROS);
+        }
         if self.threads && !self.dirty.load(Ordering::Relaxed) {
             // The lock ensures that the thread either has not looked yet or is already waiting.
             let _state = self.state.lock();
@@ -184,6 +195,18 @@ impl Due {
     /// Whether background work must stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.state.lock().stop
+    }
+
+    /// From now on the next write wakes the thread of the tail.
+    pub(crate) fn rest_tail(&self) {
+        self.tail_rests.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets the thread of the tail wait for this long; returns false if it must stop.
+    #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
+    pub(crate) fn pause_tail(&self, duration: Duration) -> bool {
+        std::thread::sleep(duration);
+        !self.is_stopping()
     }
 
     /// Waits for this long, or until background work must stop.

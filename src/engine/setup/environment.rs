@@ -30,7 +30,7 @@ pub trait Entropy: fmt::Debug + Send + Sync + 'static {
     fn fill(&self, out: &mut [u8]) -> io::Result<()>;
 }
 
-/// One step of the work that the three background threads do.
+/// One step of the work that the background threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -38,6 +38,8 @@ pub trait Entropy: fmt::Debug + Send + Sync + 'static {
 pub enum Step {
     /// Prepares the next segment, and the compaction reserve.
     Reserve,
+    /// Writes zeros ahead of the tail, and maps them.
+    Zeros,
     /// Syncs what was appended at Process level.
     Sync,
     /// Opens the index, and brings it up to the last sealed segment.
@@ -54,8 +56,9 @@ pub enum Step {
 
 impl Step {
     /// All steps.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reserve,
+        Self::Zeros,
         Self::Sync,
         Self::Checkpoint,
         Self::Reclaim,

@@ -35,6 +35,8 @@ pub(crate) enum Rank {
     Reserved,
     /// The manifest and the superblock.
     Allocator,
+    /// The zeros ahead of the tail.
+    Zeros,
 }
 
 /// A lock with a rank.

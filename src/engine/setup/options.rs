@@ -105,8 +105,8 @@ impl Options {
         /// How often a background thread syncs what was appended at Process level; 250 ms by
         /// default. `None` means never.
         sync_interval(interval: Option<Duration>) => sync_interval = interval;
-        /// Whether three background threads sync, set space aside, keep the index and give space
-        /// back. Without them each call does the due work before it returns, and the store syncs
+        /// Whether four background threads write zeros ahead of the log, sync, set space aside, keep
+        /// the index and give space back. Without them each call does the due work before it returns, and the store syncs
         /// only when a call asks for it.
         background(threads: bool) => background = threads;
         /// Whether the file has an index. Without one all answers are the same, but slower.

@@ -14,7 +14,7 @@ use crate::engine::state::tail::Tail;
 use crate::error::{Error, Result};
 use crate::format::frames::frame;
 use crate::format::segments::run_set::RunSet;
-use crate::format::segments::segment::{LAST_SEGMENT, SEGMENT_HEADER_LEN};
+use crate::format::segments::segment::LAST_SEGMENT;
 use crate::format::{DirectoryBuilder, ExtentSize};
 use crate::index::RunRow;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
@@ -147,8 +147,7 @@ impl LogState {
 
     /// Moves the tail into a segment that has no frames yet.
     pub(crate) fn begin(&mut self, segment: Arc<Segment>, allocated: u32, writer: TailWriter) {
-        let builder = DirectoryBuilder::default();
-        self.tail = Tail::new(segment, (SEGMENT_HEADER_LEN, allocated), builder, writer);
+        self.tail.begin(segment, allocated, writer);
     }
 
     /// Whether a checkpoint is due: for segments or runs that wait for one, or to free dead runs.

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use std::io;
 use std::sync::{Arc, Weak};
 
-use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 
 use crate::engine::storage::TailWindow;
@@ -217,5 +217,14 @@ impl TailWindow for Window {
 
     fn pause(&self) {
         self.let_go(RELEASED);
+    }
+
+    fn map_ahead(&self, start: usize, end: usize) {
+        let end = end.min(self.len);
+        if start < end {
+            // Older kernels refuse it: then each store maps its page.
+            let range = (self.start + start, end - start);
+            let _ = self.writable.map.advise_range(Advice::PopulateWrite, range.0, range.1);
+        }
     }
 }

@@ -154,6 +154,12 @@ pub trait TailWindow: fmt::Debug + Send + Sync + 'static {
     /// A hint that the caller does other work before the next store, so the window may too: nothing
     /// before the end of the last store will be stored into again. It only affects speed.
     fn pause(&self) {}
+
+    /// A hint that the next stores go to `start..end` of the window, which has space. It only
+    /// affects speed.
+    fn map_ahead(&self, start: usize, end: usize) {
+        let _ = (start, end);
+    }
 }
 
 /// Read-only bytes that stay valid as long as the region or a clone of it lives.

@@ -29,6 +29,8 @@ use crate::types::LogPosition;
 pub(crate) struct CommitQueue {
     written: AtomicU64,
     durable: AtomicU64,
+    /// How many calls have waited for a sync.
+    waiters: AtomicU64,
     state: Mutex<Waiting>,
     /// Who follows the log in this process.
     pub(crate) followers: Signals,
@@ -106,6 +108,16 @@ impl CommitQueue {
 
     pub(crate) fn durable(&self) -> LogPosition {
         LogPosition::from_u64(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Notes that a call waits for a sync.
+    pub(crate) fn note_waiter(&self) {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many calls have waited for a sync.
+    pub(crate) fn waiters(&self) -> u64 {
+        self.waiters.load(Ordering::Relaxed)
     }
 
     /// Waits for the running sync or the one after it, whichever covers `end`. A caller that is

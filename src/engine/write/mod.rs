@@ -31,6 +31,7 @@ use crate::engine::setup::observer::Activity;
 use crate::engine::space::Space;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::Segment;
+use crate::engine::state::tail::Zeros;
 use crate::engine::storage::disk::{Disk, OnPoison};
 use crate::engine::write::append_queue::AppendQueue;
 use crate::engine::write::group_commit::{CommitQueue, Told};
@@ -59,6 +60,8 @@ pub(crate) struct Log {
     /// Locked while another one is being prepared.
     pub(crate) reserved: Ranked<VecDeque<Arc<Segment>>>,
     pub(crate) commit: CommitQueue,
+    /// The zeros ahead of the tail.
+    zeros: Arc<Zeros>,
     /// Whether a sealed segment waits for the sync that covers it.
     sealing: AtomicBool,
     /// Whether the index is so far behind that calls that may wait must help.
@@ -80,7 +83,7 @@ impl Log {
         space: Arc<Space>,
         state: LogState,
     ) -> Self {
-        let disk = space.disk.clone();
+        let (disk, zeros) = (space.disk.clone(), Arc::clone(&state.tail.zeros));
         let state = Arc::new(Ranked::of(&disk, Rank::State, state));
         Self {
             extent_size: setup.extent_size,
@@ -94,6 +97,7 @@ impl Log {
             queue: AppendQueue::default(),
             reserved: Ranked::of(&disk, Rank::Reserved, VecDeque::new()),
             commit: CommitQueue::default(),
+            zeros,
             sealing: AtomicBool::new(false),
             late: AtomicBool::new(false),
             overdue: AtomicBool::new(false),
@@ -118,6 +122,12 @@ impl Log {
         let state = self.state.lock();
         let sealed = state.catalog.segments().iter().chain(&state.unapplied);
         sealed.filter(|one| one.quarantine().is_some()).map(|one| one.id()).collect()
+    }
+
+    /// Writes zeros ahead of the tail. It takes no lock of the state, so no append waits for it.
+    pub(crate) fn write_zeros(&self) -> Result<()> {
+        let (written, waiters) = (self.commit.written(), self.commit.waiters());
+        self.zeros.step(written, waiters, self.setup.options.environment.clock.monotonic())
     }
 
     /// Returns once everything that was written before the call is durable.
@@ -235,6 +245,7 @@ impl Log {
         }
         drop(state);
         if level == Durability::Disk {
+            self.commit.note_waiter();
             self.sync_through(end)?;
         }
         self.due.after_change();

@@ -76,6 +76,8 @@ impl Log {
     /// Writes the directory of the tail as the SEAL frame of its segment. A full disk is noticed
     /// before anything is written: closing the store released the space that was allocated for it.
     pub(crate) fn write_seal(&self, state: &mut LogState) -> Result<SealedAt> {
+        // Before the SEAL frame, onto which no zeros may be written.
+        state.tail.stop_storing();
         let segment = &state.tail.segment;
         let seal = state.tail.offset;
         let directory = state.tail.builder.encode(&segment.directory_key(seal), state.next_run_no);

@@ -89,6 +89,7 @@ impl Ticket {
     /// The cause of the failed sync, or [`crate::Error::Poisoned`] if an earlier one failed: then
     /// it is unknown whether the append survives.
     pub fn wait(&self) -> Result<()> {
+        self.log.commit.note_waiter();
         self.log.sync_through(self.end)
     }
 }
@@ -107,6 +108,7 @@ impl Future for Ticket {
             return Poll::Ready(self.wait());
         }
         let Self { log, end, waiter } = &mut *self;
+        log.commit.note_waiter();
         if !log.commit.register(*end, waiter, context.waker()) {
             return Poll::Ready(Ok(()));
         }

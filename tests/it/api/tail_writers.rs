@@ -3,11 +3,15 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use runlog::env::Environment;
+use runlog::env::{Environment, Step};
 use runlog::storage::{MemoryStorage, Storage};
 use runlog::{Durability, Error, NewRecord, Options, Outcome, RunLog, TailWriter, Timestamp};
 use runlog_sim::{OpKind, SimClock, SimDisk, SimEntropy};
+
+use crate::support::background::Background;
+use crate::support::tap::{Call, Tap};
 
 const EXTENT: u64 = 64 << 10;
 
@@ -91,6 +95,86 @@ fn a_storage_without_windows_is_written_whatever_was_asked_for() {
         some_of_everything(&log);
         assert_eq!(writer_of(&log), TailWriter::Pwrite);
         assert_eq!(log.stats().unwrap().io.stores, 0);
+    }
+}
+
+/// The file of a store, if the thread of the zeros does a step after each of these calls, which are
+/// chosen by what was written and by whether closing has given space back.
+fn file_with_steps(calls: fn(&[u8], bool) -> bool) -> Vec<u8> {
+    let (disk, background) = (SimDisk::untracked(Vec::new()), Background::default());
+    let (seen, asked, thread) = (disk.clone(), disk.clone(), background.clone());
+    let space = Arc::new(AtomicU64::new(0));
+    let taken = Arc::clone(&space);
+    let [closing, trimmed] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (begun, over) = (Arc::clone(&closing), Arc::clone(&trimmed));
+    let before = move |call: Call| {
+        space.store(asked.allocated(), Ordering::Relaxed);
+        if call.kind == OpKind::Punch && begun.load(Ordering::Relaxed) {
+            over.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let after = move |call: Call, replaced: &[u8]| {
+        let mut written = vec![0; call.len as usize];
+        if call.kind == OpKind::Write {
+            seen.read_at(call.offset, &mut written).unwrap();
+        }
+        // Erasing writes zeros onto headers of segments.
+        let is_header = call.offset % (4 * EXTENT) == EXTENT;
+        let is_trimmed = trimmed.load(Ordering::Relaxed);
+        if call.kind == OpKind::Write && !is_header && written.iter().all(|byte| *byte == 0) {
+            assert!(replaced.iter().all(|byte| *byte == 0), "zeros onto frames, {call:?}");
+            assert!(!is_trimmed, "zeros after closing gave space back");
+            let taken = taken.load(Ordering::Relaxed);
+            assert_eq!(taken, seen.allocated(), "zeros where no space is allocated, {call:?}");
+        } else if calls(&written, is_trimmed) {
+            thread.run(Step::Zeros);
+        }
+    };
+    let storage = Tap::around(Arc::new(disk.clone()), before, after);
+    for life in 0..2 {
+        let options = options(TailWriter::Mapped).scheduler(Arc::new(background.clone()));
+        let opened = match life {
+            0 => options.extent_size(4 * EXTENT).create_storage(storage.clone()),
+            _ => options.open_storage(storage.clone()),
+        };
+        let log = opened.unwrap();
+        if life == 0 {
+            some_of_everything(&log);
+        }
+        let run = log.start_run("agent", &format!("erased-{life}"), ()).unwrap();
+        for len in [300, 70_000, 300, 3_000, 300] {
+            let _ = run.append(&vec![7; len]).unwrap();
+        }
+        // Behind their frames the SEAL frame is longer than the zeros that calls write.
+        for _ in 0..10 {
+            let _ = run.append_batch(&[NewRecord::new(b""); 500]).unwrap();
+        }
+        let _ = run.end(&Outcome::completed()).unwrap();
+        let _ = log.erase_run(&format!("erased-{life}")).unwrap();
+        assert!(log.stats().unwrap().pinned.is_empty());
+        let _ =
+            log.start_run("agent", &format!("last-{life}"), ()).unwrap().append(b"end").unwrap();
+        closing.store(life == 1, Ordering::Relaxed);
+        log.close().unwrap();
+        assert!(!background.run(Step::Zeros));
+    }
+    assert!(disk.counts().stores > 100);
+    disk.image()
+}
+
+#[test]
+fn steps_of_the_thread_write_no_zeros_onto_frames_and_none_without_space() {
+    let expected = file_with_steps(|_, _| false);
+    let some: [fn(&[u8], bool) -> bool; 3] = [
+        |_, _| true,
+        // SEAL frames: directories begin so.
+        |written, _| written.windows(7).any(|bytes| bytes == b"RLOGDIR"),
+        // What closing writes after it gave space back.
+        |_, is_trimmed| is_trimmed,
+    ];
+    for calls in some {
+        assert!(file_with_steps(calls) == expected);
     }
 }
 

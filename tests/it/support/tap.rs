@@ -24,12 +24,15 @@ impl Call {
 }
 
 type Before = dyn Fn(Call) -> io::Result<()> + Send + Sync;
+/// Called after a write or a store, with the bytes that a write has replaced.
+type After = dyn Fn(Call, &[u8]) + Send + Sync;
 
 /// Passes each call on, unless what is called out to returns an error. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Tap {
     storage: Arc<dyn Storage>,
     before: Arc<Before>,
+    after: Option<Arc<After>>,
     /// It reports to the byte where data ends.
     knows_ends: bool,
 }
@@ -39,7 +42,16 @@ impl Tap {
         storage: Arc<dyn Storage>,
         before: impl Fn(Call) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { storage, before: Arc::new(before), knows_ends: false })
+        Arc::new(Self { storage, before: Arc::new(before), after: None, knows_ends: false })
+    }
+
+    /// A storage that calls out also after each write and each store.
+    pub(crate) fn around(
+        storage: Arc<dyn Storage>,
+        before: impl Fn(Call) -> io::Result<()> + Send + Sync + 'static,
+        after: impl Fn(Call, &[u8]) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { after: Some(Arc::new(after)), ..(*Self::new(storage, before)).clone() })
     }
 
     /// The storage of a process that only reads. It panics at each other call.
@@ -84,8 +96,15 @@ impl Storage for Tap {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let len = data.len() as u64;
-        (self.before)(Call { kind: OpKind::Write, offset, len })?;
-        self.storage.write_at(offset, data)
+        let call = Call { kind: OpKind::Write, offset, len };
+        (self.before)(call)?;
+        let Some(after) = &self.after else { return self.storage.write_at(offset, data) };
+        let there = len.min(self.storage.len()?.saturating_sub(offset));
+        let mut replaced = vec![0; there as usize];
+        self.storage.read_at(offset, &mut replaced)?;
+        self.storage.write_at(offset, data)?;
+        after(call, &replaced);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -136,7 +155,10 @@ struct Window {
 impl TailWindow for Window {
     fn store(&self, at: usize, data: &[u8]) -> io::Result<()> {
         let (kind, len) = (OpKind::Store, data.len() as u64);
-        (self.tap.before)(Call { kind, offset: at as u64, len })?;
-        self.window.store(at, data)
+        let call = Call { kind, offset: at as u64, len };
+        (self.tap.before)(call)?;
+        self.window.store(at, data)?;
+        self.tap.after.iter().for_each(|after| after(call, &[]));
+        Ok(())
     }
 }
