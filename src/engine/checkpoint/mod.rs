@@ -345,7 +345,7 @@ impl Checkpoints {
         let (mut changes, mut runs) = (Vec::new(), 0);
         for segment in lacking {
             let change = segment_change(segment, &evicted)?;
-            runs += change.runs.len();
+            runs += change.runs.len() + change.evicted.len();
             changes.push(change);
             if changes.len() >= BATCH || runs >= BATCH_RUNS {
                 store.apply_among(&ids, &changes)?;

@@ -1,6 +1,6 @@
 //! One step of a compaction: planning it, writing it, and making it count.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::{Compacted, Goal};
@@ -16,6 +16,7 @@ use crate::engine::state::segment_directory::runs_among;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
 use crate::format::segments::directory::IdHash;
+use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::index::{RunState, Span};
 use crate::types::{RunNo, SegmentId};
@@ -93,22 +94,22 @@ impl Compactor {
         evictions: &mut Evictions,
         others: impl Iterator<Item = &'s Arc<Segment>>,
     ) -> Result<()> {
-        let (receipts, mut asked) = (self.log.reader.kept_receipts(), HashMap::new());
-        for (order, eviction) in evictions.iter_mut() {
+        let (receipts, mut asked) = (self.log.reader.kept_receipts(), RunSet::default());
+        for (_, eviction) in evictions.iter_mut() {
             if !receipts.keeps(eviction)? {
                 eviction.receipt = None;
-                asked.insert(eviction.run_no, *order);
+                asked.extend([eviction.run_no]);
             }
         }
-        let mut elsewhere = HashSet::new();
+        let mut elsewhere = RunSet::default();
         for segment in others {
             match runs_among(segment, &asked) {
-                Err(Error::Io { .. } | Error::Corrupt(_)) => elsewhere.extend(asked.keys()),
+                Err(Error::Io { .. } | Error::Corrupt(_)) => elsewhere.extend(asked.iter()),
                 found => elsewhere.extend(found?),
             }
         }
         evictions.retain(|(_, eviction)| {
-            eviction.receipt.is_some() || elsewhere.contains(&eviction.run_no)
+            eviction.receipt.is_some() || elsewhere.contains(eviction.run_no)
         });
         Ok(())
     }

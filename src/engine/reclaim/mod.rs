@@ -246,7 +246,7 @@ impl Reclaimer {
         again: &mut BTreeSet<SegmentId>,
     ) -> Result<Vec<Arc<Segment>>> {
         let receipts = self.log.reader.kept_receipts();
-        let mut evicting = HashMap::<RunNo, Vec<SegmentId>>::new();
+        let mut evicting = RunSet::default();
         for segment in dead.values() {
             if self.log.due.is_stopping() {
                 return Ok(Vec::new());
@@ -260,29 +260,30 @@ impl Reclaimer {
             if read.is_none() {
                 again.insert(id);
             }
-            for run_no in read.into_iter().flat_map(|(_, evicted)| evicted) {
-                evicting.entry(run_no).or_default().push(id);
-            }
-        }
-        for segment in &staying {
-            dead.remove(&segment.id());
+            evicting.extend(read.into_iter().flat_map(|(_, evicted)| evicted));
         }
         // Segments that stay may need others in turn.
-        while let Some(segment) = staying.pop()
-            && !evicting.is_empty()
-        {
-            if self.log.due.is_stopping() {
-                return Ok(Vec::new());
+        while !staying.is_empty() {
+            let mut found = RunSet::default();
+            for segment in staying.drain(..) {
+                if self.log.due.is_stopping() {
+                    return Ok(Vec::new());
+                }
+                dead.remove(&segment.id());
+                let some = runs_among(&segment, &evicting);
+                match compacting.unless_unread(segment.id(), some)? {
+                    Some(some) => found.extend(some),
+                    None => {
+                        let needed = dead.extract_if(.., |_, segment| has_evictions(segment));
+                        again.extend(needed.map(|(id, _)| id));
+                    }
+                }
             }
-            let found = runs_among(&segment, &evicting);
-            let Some(found) = compacting.unless_unread(segment.id(), found)? else {
-                let needed = evicting.drain().flat_map(|(_, ids)| ids);
-                again.extend(needed.filter(|id| dead.remove(id).is_some()));
-                break;
-            };
-            for run_no in found {
-                let needed = evicting.remove(&run_no).unwrap_or_default();
-                staying.extend(needed.iter().filter_map(|id| dead.remove(id)));
+            for (id, segment) in &dead {
+                let evicted = compacting.unless_unread(*id, evictions(segment))?;
+                if evicted.is_none_or(|some| some.iter().any(|no| found.contains(*no))) {
+                    staying.push(Arc::clone(segment));
+                }
             }
         }
         Ok(dead.into_values().collect())

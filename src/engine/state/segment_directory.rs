@@ -2,7 +2,6 @@
 //! runs it evicts.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use crate::engine::state::scan::rebuild_directory;
 use crate::engine::state::segment::{DirectoryBytes, Segment};
@@ -167,18 +166,18 @@ pub(crate) fn evictions(segment: &Segment) -> Result<Vec<RunNo>> {
 }
 
 /// The asked runs that have frames in a segment, except those that the segment itself evicts.
-pub(crate) fn runs_among<T>(segment: &Segment, asked: &HashMap<RunNo, T>) -> Result<Vec<RunNo>> {
+pub(crate) fn runs_among(segment: &Segment, asked: &RunSet) -> Result<Vec<RunNo>> {
     if asked.is_empty() {
         return Ok(Vec::new());
     }
     let own: RunSet = evictions(segment)?.into_iter().collect();
     let found: Vec<RunNo> = segment.in_directory(|directory| {
-        if asked.len() >= directory.run_count() as usize {
+        if asked.len() >= directory.run_count().into() {
             return (0..directory.run_count()).map(|slot| directory.run_no(slot)).collect();
         }
-        let find = |run_no: &RunNo| Ok(directory.find_no(*run_no)?.map(|_| *run_no));
-        asked.keys().filter_map(|run_no| find(run_no).transpose()).collect()
+        let find = |run_no: RunNo| Ok(directory.find_no(run_no)?.map(|_| run_no));
+        asked.iter().filter_map(|run_no| find(run_no).transpose()).collect()
     })?;
-    let is_asked = |run_no: &RunNo| asked.contains_key(run_no) && !own.contains(*run_no);
+    let is_asked = |run_no: &RunNo| asked.contains(*run_no) && !own.contains(*run_no);
     Ok(found.into_iter().filter(is_asked).collect())
 }
