@@ -208,10 +208,16 @@ impl Engine {
         }
     }
 
-    /// Keeps zeros ahead of the tail as long as something is appended.
+    /// Keeps zeros ahead of the tail as long as something is appended, and maps segments.
     fn follow_tail(&self) {
         let (mut last, mut idle) = (None, 0);
         while idle < IDLE_POLLS && self.run_step(Step::Zeros, Rate::Unlimited).is_ok() {
+            if self.reclaimer.prefault_next() {
+                if self.log.due.is_stopping() {
+                    return;
+                }
+                continue;
+            }
             let written = self.log.commit.written();
             idle = if last.replace(written) == Some(written) { idle + 1 } else { 0 };
             if !self.log.due.pause_tail(POLL) {
@@ -262,6 +268,10 @@ impl Engine {
         match step {
             Step::Reserve => self.log.reserve_ahead().and(self.log.space.keep_reserve()),
             Step::Zeros => self.log.write_zeros(),
+            Step::Prefault => {
+                let _ = self.reclaimer.prefault_next();
+                Ok(())
+            }
             Step::Sync => {
                 self.log.due.begin_sync();
                 // The lock orders this thread and each append: this sync covers an append that was
@@ -368,7 +378,7 @@ impl Engine {
 /// The activity that mainly describes a step.
 fn activity_of(step: Step) -> Activity {
     match step {
-        Step::Reserve | Step::Zeros => Activity::Reserve,
+        Step::Reserve | Step::Zeros | Step::Prefault => Activity::Reserve,
         Step::Sync => Activity::Sync,
         Step::Checkpoint => Activity::IndexCheckpoint,
         Step::Reclaim => Activity::Reclaim,

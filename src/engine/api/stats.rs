@@ -129,6 +129,7 @@ impl LogEnds {
 impl Engine {
     /// Dead segments with holders.
     fn pinned(&self) -> Vec<Pinned> {
+        self.reclaimer.await_prefault();
         let state = self.log.state.lock();
         let pin = |segment: &Arc<Segment>| Pinned {
             segment: segment.id(),

@@ -22,9 +22,12 @@
 //! A quarantined segment, or one that cannot be read, stays. It may have frames of any run, so all
 //! dead segments with evictions stay too; the others are freed.
 
+mod prefault;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use self::prefault::Prefault;
 use crate::engine::checkpoint::{Checkpoints, IndexSlot};
 use crate::engine::setup::locks::{Rank, Ranked};
 use crate::engine::setup::observer::Activity;
@@ -123,13 +126,16 @@ pub(crate) struct Reclaimer {
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Held while moving, retiring or freeing segments.
     pub(crate) compacting: Ranked<Compacting>,
+    /// Held while mapping a segment.
+    prefault: Ranked<Prefault>,
 }
 
 impl Reclaimer {
     pub(crate) fn new(checkpoints: &Arc<Checkpoints>) -> Self {
         let (log, checkpoints) = (Arc::clone(&checkpoints.log), Arc::clone(checkpoints));
         let compacting = Ranked::of(&log.disk, Rank::Compacting, Compacting::default());
-        Self { log, checkpoints, compacting }
+        let prefault = Ranked::of(&log.disk, Rank::Prefault, Prefault::default());
+        Self { log, checkpoints, compacting, prefault }
     }
 
     /// Frees every segment that is dead, is not needed, and has no readers.
@@ -400,6 +406,7 @@ impl Reclaimer {
                 forgotten.extend(evicted.unwrap_or_default());
             }
         }
+        self.await_prefault();
         // Checked once for each: a reader may drop a segment at any moment.
         let is_free =
             |segment: &Arc<Segment>| segment.is(Mark::Erased) && Arc::strong_count(segment) == 1;

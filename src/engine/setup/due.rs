@@ -24,7 +24,7 @@ impl Wanted {
     pub(crate) const PACK: Self = Self(1 << 5);
     /// Wake the tasks whose answer is known. Any of the threads does it.
     pub(crate) const WAKE: Self = Self(1 << 6);
-    /// Zeros ahead of the tail, as long as something is appended.
+    /// Zeros ahead of the tail and segments to map, as long as something is appended.
     pub(crate) const ZEROS: Self = Self(1 << 7);
     /// Work that frees dead segments.
     const FREES: Self = Self(Self::RECLAIM.0 | Self::COMPACT.0);
@@ -88,8 +88,10 @@ impl Due {
             worker("runlog-index", Wanted::CHECKPOINT.0),
             worker("runlog-space", Wanted::SPACE_WORK.0),
         ];
-        let (state, dirty, failure, helper) = Default::default();
-        let tail_rests = AtomicBool::new(threads);
+        let (dirty, failure, helper, tail_rests) = Default::default();
+        // The thread of the tail maps segments at first.
+        let wanted = if threads { Wanted::ZEROS.0 } else { 0 };
+        let state = Mutex::new(State { wanted, frees: false, stop: false });
         Self { state, workers, dirty, tail_rests, failure, threads, helper }
     }
 

@@ -40,6 +40,8 @@ pub enum Step {
     Reserve,
     /// Writes zeros ahead of the tail, and maps them.
     Zeros,
+    /// Maps the next segment for reading.
+    Prefault,
     /// Syncs what was appended at Process level.
     Sync,
     /// Opens the index, and brings it up to the last sealed segment.
@@ -56,9 +58,10 @@ pub enum Step {
 
 impl Step {
     /// All steps.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Reserve,
         Self::Zeros,
+        Self::Prefault,
         Self::Sync,
         Self::Checkpoint,
         Self::Reclaim,

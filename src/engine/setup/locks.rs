@@ -25,6 +25,8 @@ pub(crate) enum Rank {
     Rows,
     /// Moving, retiring and freeing segments.
     Compacting,
+    /// Mapping a segment before it is read.
+    Prefault,
     /// The index.
     Index,
     /// Telling the manifest about sealed segments.

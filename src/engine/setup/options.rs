@@ -55,6 +55,7 @@ pub struct Options {
     pub(crate) index_cache: usize,
     pub(crate) lookup_cache: usize,
     pub(crate) max_record_len: u64,
+    pub(crate) prefault: u64,
     pub(crate) compaction: Compaction,
     pub(crate) compression: Compression,
     pub(crate) receipts: ReceiptLimits,
@@ -85,6 +86,7 @@ impl Options {
             index_cache: 48 << 20,
             lookup_cache: 64 << 10,
             max_record_len: 64 << 20,
+            prefault: 1 << 30,
             compaction: Compaction::new(),
             compression: Compression::None,
             receipts: ReceiptLimits::default(),
@@ -105,8 +107,8 @@ impl Options {
         /// How often a background thread syncs what was appended at Process level; 250 ms by
         /// default. `None` means never.
         sync_interval(interval: Option<Duration>) => sync_interval = interval;
-        /// Whether four background threads write zeros ahead of the log, sync, set space aside, keep
-        /// the index and give space back. Without them each call does the due work before it returns, and the store syncs
+        /// Whether four background threads write zeros ahead of the log, map segments, sync, set
+        /// space aside, keep the index and give space back. Without them each call does the due work before it returns, and the store syncs
         /// only when a call asks for it.
         background(threads: bool) => background = threads;
         /// Whether the file has an index. Without one all answers are the same, but slower.
@@ -118,6 +120,11 @@ impl Options {
         lookup_cache(runs: usize) => lookup_cache = runs;
         /// The longest accepted record, in bytes; 64 MiB by default, at most 256 MiB.
         max_record_len(bytes: u64) => max_record_len = bytes;
+        /// How many bytes of the file a background thread maps after the opening, the newest first,
+        /// as far as they are in the page cache; 1 GiB by default. It also maps each segment that is
+        /// full. Then the first read of a run causes no page faults. Page tables take 2 MiB for a
+        /// GiB. 0 means that nothing is mapped before it is read.
+        prefault(bytes: u64) => prefault = bytes;
         /// How the store frees the space of deleted runs.
         compaction(compaction: Compaction) => compaction = compaction;
         /// Whether and how ended runs are compressed; no compression by default. Compressed records

@@ -344,6 +344,11 @@ impl Segment {
         Some(self.region.get_or_init(|| region))
     }
 
+    /// Maps for reading what the page cache has of a sealed segment; returns how many bytes.
+    pub(crate) fn prefault(&self) -> u64 {
+        self.disk.prefault(self.at, self.bytes_end())
+    }
+
     /// Where the bytes of a sealed segment end, including its directory. Nothing reads behind that,
     /// since the blocks there are released. The end of the extent if the segment is not sealed.
     fn bytes_end(&self) -> usize {

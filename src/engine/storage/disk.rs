@@ -196,6 +196,11 @@ impl Disk {
         told(IoAction::Read { offset }, self.storage.map(offset, len))
     }
 
+    /// Maps for reading what the page cache has of a range; returns how many bytes.
+    pub(crate) fn prefault(&self, offset: u64, len: usize) -> u64 {
+        if self.has_views { self.storage.prefault(offset, len) } else { 0 }
+    }
+
     /// Counts reads through a map.
     pub(crate) fn count_mapped(&self, looks: u64) {
         self.shared.counters.mapped_reads.fetch_add(looks, Ordering::Relaxed);

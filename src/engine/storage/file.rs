@@ -274,6 +274,13 @@ impl Storage for FileStorage {
         Ok(self.windows.view(&handle, offset, len))
     }
 
+    fn prefault(&self, offset: u64, len: usize) -> u64 {
+        let (Ok(handle), Ok(end)) = (self.handle(), end_of(offset, len as u64)) else { return 0 };
+        // Behind the end of the file there is nothing to map.
+        let is_there = handle.is_locked() && end <= handle.known_len();
+        if is_there { self.windows.prefault(&handle, offset, len) } else { 0 }
+    }
+
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
         let handle = self.handle()?;
         if !handle.is_locked() {

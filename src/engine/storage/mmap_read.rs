@@ -14,9 +14,10 @@
 
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature; each block says what it needs")]
 
+use core::ffi::{c_int, c_void};
 use std::sync::{Arc, Weak};
 
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Advice, Mmap, MmapOptions};
 use parking_lot::RwLock;
 
 use super::{Owner, Region};
@@ -24,6 +25,8 @@ use crate::engine::storage::handle::Handle;
 
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;
+
+const WINDOW: usize = WINDOW_LEN as usize;
 
 /// The most windows that are kept: 4 TiB of file. The rest of the file is read, not mapped.
 const MAX_WINDOWS: usize = 1 << 14;
@@ -76,6 +79,20 @@ impl Windows {
         Region::of(Owner::Window(window), start..start + len)
     }
 
+    /// Maps the pages of a range that are in the page cache; returns how many bytes.
+    pub(super) fn prefault(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> u64 {
+        let (number, start) = (offset / WINDOW_LEN, offset % WINDOW_LEN);
+        let (Ok(number), Ok(start)) = (usize::try_from(number), usize::try_from(start)) else {
+            return 0;
+        };
+        // A range that crosses two windows gets a map of its own when it is read.
+        if usize::BITS < u64::BITS || !cfg!(target_os = "linux") || len > WINDOW - start.min(WINDOW)
+        {
+            return 0;
+        }
+        self.window(handle, number).map_or(0, |window| window.prefault(start, len))
+    }
+
     /// The window with this number, mapped if necessary.
     fn window(&self, handle: &Arc<Handle>, number: usize) -> Option<Arc<Window>> {
         if let Some(Some(window)) = self.slots.read().numbered.get(number) {
@@ -120,6 +137,42 @@ impl Window {
         // bytes that are handed out of it neither change nor go.
         let map = unsafe { options.map(&handle.file) }.ok()?;
         Some(Self { map, _handle: Arc::clone(handle) })
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Window {
+    /// Maps the pages of a range of the window that are in the page cache, each group of them by
+    /// one call; returns how many bytes. Older kernels refuse it.
+    fn prefault(&self, start: usize, len: usize) -> u64 {
+        let page = rustix::param::page_size();
+        let start = start / page * page;
+        let mut pages = vec![0_u8; len.div_ceil(page)];
+        unsafe extern "C" {
+            fn mincore(address: *mut c_void, len: usize, pages: *mut u8) -> c_int;
+        }
+        let address = self.map.as_ptr().wrapping_add(start);
+        // SAFETY: the signature is that of the system. The range lies within the map and begins at
+        // a page; `pages` has a byte for each of its pages. The call writes only these bytes.
+        if unsafe { mincore(address.cast_mut().cast(), len, pages.as_mut_ptr()) } != 0 {
+            return 0;
+        }
+        let (mut at, mut mapped) = (start, 0);
+        for group in pages.chunk_by(|one, next| one & 1 == next & 1) {
+            let bytes = group.len() * page;
+            if group[0] & 1 == 1 && self.map.advise_range(Advice::PopulateRead, at, bytes).is_ok() {
+                mapped += bytes as u64;
+            }
+            at += bytes;
+        }
+        mapped
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Window {
+    fn prefault(&self, _: usize, _: usize) -> u64 {
+        0
     }
 }
 

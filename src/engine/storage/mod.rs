@@ -111,6 +111,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Prepares views of a range within the file for reading, as far as its bytes are in memory.
+    /// It only affects speed. Returns how many bytes it prepared.
+    fn prefault(&self, offset: u64, len: usize) -> u64 {
+        let _ = (offset, len);
+        0
+    }
+
     /// A window for stores into a range, or `None` if that is not supported. The range may extend
     /// behind the end of the file; the stores may not.
     ///

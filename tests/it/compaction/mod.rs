@@ -3,5 +3,6 @@
 pub(crate) mod compressed;
 pub(crate) mod growth;
 pub(crate) mod growth_stalled;
+pub(crate) mod prefaults;
 pub(crate) mod shorten;
 pub(crate) mod space;

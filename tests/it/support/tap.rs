@@ -24,7 +24,8 @@ impl Call {
 }
 
 type Before = dyn Fn(Call) -> io::Result<()> + Send + Sync;
-/// Called after a write or a store, with the bytes that a write has replaced.
+/// Called after a write or a store, with the bytes that a write has replaced, and in place of
+/// mapping pages.
 type After = dyn Fn(Call, &[u8]) + Send + Sync;
 
 /// Passes each call on, unless what is called out to returns an error. Clones share everything.
@@ -136,6 +137,12 @@ impl Storage for Tap {
         self.storage.read_at(offset, &mut bytes)?;
         let last = bytes.iter().rposition(|byte| *byte != 0);
         Ok(last.map_or(offset, |last| offset + last as u64 + 1))
+    }
+
+    fn prefault(&self, offset: u64, len: usize) -> u64 {
+        let call = Call { kind: OpKind::Read, offset, len: len as u64 };
+        self.after.iter().for_each(|after| after(call, &[]));
+        0
     }
 
     fn map_tail(&self, offset: u64, len: usize) -> io::Result<Option<Arc<dyn TailWindow>>> {
