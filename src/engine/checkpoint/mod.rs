@@ -34,6 +34,8 @@ use crate::types::{ExtentNo, SegmentId};
 const BATCH: usize = 32;
 /// About how many runs are applied in one transaction: each takes a kilobyte of memory meanwhile.
 const BATCH_RUNS: usize = 8 << 10;
+/// After so many transactions freed memory goes back to the system.
+const MANY_TRANSACTIONS: u32 = 4;
 /// The state of the index.
 #[derive(Debug)]
 pub(crate) enum IndexSlot {
@@ -342,7 +344,7 @@ impl Checkpoints {
         lacking.sort_by_key(|segment| (!segment.is_output(), segment.id()));
         let evicted = evicted_by(lacking.iter().copied())?;
         let ids: Vec<SegmentId> = segments.iter().map(|segment| segment.id()).collect();
-        let (mut changes, mut runs) = (Vec::new(), 0);
+        let (mut changes, mut runs, mut transactions) = (Vec::new(), 0, 0);
         for segment in lacking {
             let change = segment_change(segment, &evicted)?;
             runs += change.runs.len() + change.evicted.len();
@@ -350,7 +352,7 @@ impl Checkpoints {
             if changes.len() >= BATCH || runs >= BATCH_RUNS {
                 store.apply_among(&ids, &changes)?;
                 changes.clear();
-                runs = 0;
+                (runs, transactions) = (0, transactions + 1);
                 if self.log.due.is_stopping() {
                     break;
                 }
@@ -358,6 +360,9 @@ impl Checkpoints {
         }
         if !changes.is_empty() {
             store.apply_among(&ids, &changes)?;
+        }
+        if transactions >= MANY_TRANSACTIONS {
+            memory::give_back();
         }
         Ok(Some(store.snapshot()?))
     }

@@ -8,6 +8,7 @@ use crate::engine::checkpoint::IndexSlot;
 use crate::engine::compact::Compactor;
 use crate::engine::reclaim::Compacting;
 use crate::engine::setup::due::Wanted;
+use crate::engine::setup::memory;
 use crate::engine::setup::observer::Activity;
 use crate::engine::setup::options::{Compression, Rate, SpaceReturn};
 use crate::error::{Error, Result};
@@ -45,6 +46,8 @@ enum Shorten {
 }
 
 /// In the background the file is shortened when at least this many extents are free, and at least
+/// After a pass over so many segments freed memory goes back to the system.
+const MANY_SEGMENTS: u64 = 64;
 /// one for each [`SHRINK_PART`] in use.
 const SHRINK_FREE: u64 = 4;
 /// See [`SHRINK_FREE`].
@@ -73,7 +76,11 @@ impl Compactor {
     }
 
     fn noted_pass(&self, rate: Rate, shorten: Shorten, done: &mut Compacted) -> Result<()> {
+        let before = done.segments;
         let passed = self.pass_for_space(rate, shorten, done);
+        if done.segments - before >= MANY_SEGMENTS {
+            memory::give_back();
+        }
         self.note_pass(&passed);
         passed
     }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::format::segments::run_set::RunSet;
 use crate::gc::{Candidate, Inventory};
 use crate::index::{self, IndexError, RowSummary, RunKey, RunList, RunRow};
-use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, Timestamp};
 
 /// How many rows are fetched from the catalog at once.
 const PAGE: usize = 64;
@@ -115,16 +115,9 @@ impl Moment {
 pub(crate) struct Listed {
     pub(crate) inventory: Inventory,
     agents: HashMap<String, AgentId>,
-    pub(crate) runs: Vec<ListedRun>,
-    /// The run ids, concatenated.
+    /// The run ids, concatenated, and where each of them ends.
     ids: String,
-}
-
-pub(crate) struct ListedRun {
-    pub(crate) agent: AgentId,
-    id: core::ops::Range<usize>,
-    pub(crate) status: RunStatus,
-    pub(crate) ended_at: Timestamp,
+    ends: Vec<usize>,
 }
 
 impl Listed {
@@ -141,26 +134,26 @@ impl Listed {
                 agent
             }
         };
-        let start = self.ids.len();
         self.ids.push_str(row.run);
-        let ended_at = row.ended_at.unwrap_or(row.last_at);
+        self.ends.push(self.ids.len());
         self.inventory.push(
             &agent,
             Candidate {
                 run_no: row.run_no,
                 status: row.status,
                 created_at: row.created_at,
-                ended_at,
+                ended_at: row.ended_at.unwrap_or(row.last_at),
                 bytes: row.stored,
                 held: row.held,
             },
         );
-        let id = start..self.ids.len();
-        self.runs.push(ListedRun { agent, id, status: row.status, ended_at });
     }
 
-    pub(crate) fn run_id(&self, run: &ListedRun) -> Result<RunId> {
-        Ok(RunId::new(self.ids.get(run.id.clone()).unwrap_or_default())?)
+    /// The id of the run at this place of the inventory.
+    pub(crate) fn run_id(&self, place: usize) -> Result<RunId> {
+        let end_of = |place: usize| self.ends.get(place).copied().unwrap_or_default();
+        let start = place.checked_sub(1).map_or(0, end_of);
+        Ok(RunId::new(self.ids.get(start..end_of(place)).unwrap_or_default())?)
     }
 }
 

@@ -361,10 +361,10 @@ pub(crate) fn gc_plan_of(reader: &Reader, policy: &Retention) -> Result<(GcPlan,
     let planned = plan(policy, reader.setup.now(), &listed.inventory)?;
     let mut found = GcPlan { evict: Vec::new(), protected: Vec::new(), totals: planned.totals };
     for going in planned.going {
-        let Some(run) = listed.runs.get(going.place) else { continue };
+        let Some((agent, run)) = listed.inventory.get(going.place) else { continue };
         found.evict.push(PlannedEviction {
-            agent: run.agent.clone(),
-            run: listed.run_id(run)?,
+            agent: agent.clone(),
+            run: listed.run_id(going.place)?,
             status: run.status,
             ended_at: run.ended_at,
             rule: going.rule,
@@ -373,10 +373,10 @@ pub(crate) fn gc_plan_of(reader: &Reader, policy: &Retention) -> Result<(GcPlan,
         });
     }
     for kept in planned.protected {
-        let Some(run) = listed.runs.get(kept.place) else { continue };
+        let Some((agent, _)) = listed.inventory.get(kept.place) else { continue };
         found.protected.push(ProtectedRun {
-            agent: run.agent.clone(),
-            run: listed.run_id(run)?,
+            agent: agent.clone(),
+            run: listed.run_id(kept.place)?,
             rule: kept.rule,
             protection: kept.protection,
             bytes: kept.bytes,
