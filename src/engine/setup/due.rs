@@ -62,6 +62,8 @@ pub(crate) struct Due {
     dirty: AtomicBool,
     /// Whether the thread of the tail rests until the next append.
     tail_rests: AtomicBool,
+    /// Where that thread waits between two looks. It is never notified.
+    pause: Condvar,
     /// Why the last attempt to give space back failed; `None` if it succeeded.
     failure: Mutex<Option<String>>,
     threads: bool,
@@ -88,11 +90,11 @@ impl Due {
             worker("runlog-index", Wanted::CHECKPOINT.0),
             worker("runlog-space", Wanted::SPACE_WORK.0),
         ];
-        let (dirty, failure, helper, tail_rests) = Default::default();
+        let (dirty, failure, helper, tail_rests, pause) = Default::default();
         // The thread of the tail maps segments at first.
         let wanted = if threads { Wanted::ZEROS.0 } else { 0 };
         let state = Mutex::new(State { wanted, frees: false, stop: false });
-        Self { state, workers, dirty, tail_rests, failure, threads, helper }
+        Self { state, workers, dirty, tail_rests, pause, failure, threads, helper }
     }
 
     /// Sets the helper that does due work on the threads of callers.
@@ -129,8 +131,8 @@ impl Due {
         self.state.lock().wanted &= !work.0;
     }
 
-    /// Notes a write for the next background sync, and wakes the thread of the tail. That thread may
-    /// begin to rest at the same time; the next write wakes it then.
+    /// Notes a write for the next background sync, and wakes the thread of the tail. If that thread
+    /// begins to rest at the same time, the next write wakes it.
     #[inline]
     fn wrote(&self) {
         if self.tail_rests.load(Ordering::Relaxed) && self.tail_rests.swap(false, Ordering::Relaxed)
@@ -205,10 +207,11 @@ impl Due {
     }
 
     /// Lets the thread of the tail wait for this long; returns false if it must stop.
-    #[expect(clippy::disallowed_methods, reason = "a real pause of a real thread")]
     pub(crate) fn pause_tail(&self, duration: Duration) -> bool {
-        std::thread::sleep(duration);
-        !self.is_stopping()
+        let mut state = self.state.lock();
+        // Not on the bell of the thread: a task that is to be woken would be left to it.
+        let _ = self.pause.wait_for(&mut state, duration);
+        !state.stop
     }
 
     /// Waits for this long, or until background work must stop.

@@ -108,8 +108,8 @@ impl Options {
         /// default. `None` means never.
         sync_interval(interval: Option<Duration>) => sync_interval = interval;
         /// Whether four background threads write zeros ahead of the log, map segments, sync, set
-        /// space aside, keep the index and give space back. Without them each call does the due work before it returns, and the store syncs
-        /// only when a call asks for it.
+        /// space aside, keep the index and give space back. Without them each call does the due
+        /// work before it returns, and the store syncs only when a call asks for it.
         background(threads: bool) => background = threads;
         /// Whether the file has an index. Without one all answers are the same, but slower.
         index(index: bool) => index = index;
@@ -120,10 +120,10 @@ impl Options {
         lookup_cache(runs: usize) => lookup_cache = runs;
         /// The longest accepted record, in bytes; 64 MiB by default, at most 256 MiB.
         max_record_len(bytes: u64) => max_record_len = bytes;
-        /// How many bytes of the file a background thread maps after the opening, the newest first,
-        /// as far as they are in the page cache; 1 GiB by default. It also maps each segment that is
-        /// full. Then the first read of a run causes no page faults. Page tables take 2 MiB for a
-        /// GiB. 0 means that nothing is mapped before it is read.
+        /// How many bytes of the file a background thread maps after the opening, the newest
+        /// first, as far as they are in the page cache; 1 GiB by default. It also maps each
+        /// segment that is full. Then the first read of a run causes no page faults. Page tables
+        /// take 2 MiB for a GiB. 0 means that nothing is mapped before it is read.
         prefault(bytes: u64) => prefault = bytes;
         /// How the store frees the space of deleted runs.
         compaction(compaction: Compaction) => compaction = compaction;

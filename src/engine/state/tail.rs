@@ -18,6 +18,7 @@ mod zeros;
 
 use std::sync::Arc;
 
+use self::zeros::Target;
 pub(crate) use self::zeros::Zeros;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::segment::Segment;
@@ -123,8 +124,11 @@ impl Tail {
             _ => self.segment.disk().map_tail(self.segment.file_offset(), len),
         };
         self.stores = window.map_or(Stores::Refused, |window| {
-            let (segment, seen) = (Arc::clone(&self.segment), Arc::clone(&window));
-            self.zeros.begin(segment, seen, (self.offset, self.allocated));
+            let (segment, at) = (self.segment.id(), self.segment.file_offset());
+            let (extent_size, allocated) = (self.segment.extent_size(), self.allocated);
+            let seen = Arc::clone(&window);
+            let tail = Target { segment, at, extent_size, window: seen, allocated };
+            self.zeros.begin(self.offset, tail);
             Stores::Window(window)
         });
     }

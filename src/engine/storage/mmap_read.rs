@@ -26,8 +26,6 @@ use crate::engine::storage::handle::Handle;
 /// How much of the file one window covers.
 pub(super) const WINDOW_LEN: u64 = 256 << 20;
 
-const WINDOW: usize = WINDOW_LEN as usize;
-
 /// The most windows that are kept: 4 TiB of file. The rest of the file is read, not mapped.
 const MAX_WINDOWS: usize = 1 << 14;
 
@@ -82,14 +80,13 @@ impl Windows {
     /// Maps the pages of a range that are in the page cache; returns how many bytes.
     pub(super) fn prefault(&self, handle: &Arc<Handle>, offset: u64, len: usize) -> u64 {
         let (number, start) = (offset / WINDOW_LEN, offset % WINDOW_LEN);
+        // A range that crosses two windows gets a map of its own when it is read.
+        if !cfg!(target_os = "linux") || start + len as u64 > WINDOW_LEN {
+            return 0;
+        }
         let (Ok(number), Ok(start)) = (usize::try_from(number), usize::try_from(start)) else {
             return 0;
         };
-        // A range that crosses two windows gets a map of its own when it is read.
-        if usize::BITS < u64::BITS || !cfg!(target_os = "linux") || len > WINDOW - start.min(WINDOW)
-        {
-            return 0;
-        }
         self.window(handle, number).map_or(0, |window| window.prefault(start, len))
     }
 
@@ -145,12 +142,12 @@ impl Window {
     /// Maps the pages of a range of the window that are in the page cache, each group of them by
     /// one call; returns how many bytes. Older kernels refuse it.
     fn prefault(&self, start: usize, len: usize) -> u64 {
-        let page = rustix::param::page_size();
-        let start = start / page * page;
-        let mut pages = vec![0_u8; len.div_ceil(page)];
         unsafe extern "C" {
             fn mincore(address: *mut c_void, len: usize, pages: *mut u8) -> c_int;
         }
+        let page = rustix::param::page_size();
+        let start = start / page * page;
+        let mut pages = vec![0_u8; len.div_ceil(page)];
         let address = self.map.as_ptr().wrapping_add(start);
         // SAFETY: the signature is that of the system. The range lies within the map and begins at
         // a page; `pages` has a byte for each of its pages. The call writes only these bytes.

@@ -35,7 +35,7 @@ fn an_erasure_waits_for_a_segment_that_is_being_mapped_and_reports_no_reader() {
     let after = move |call: Call, _: &[u8]| {
         if call.kind == OpKind::Read {
             begun.send(()).unwrap();
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::park_timeout(Duration::from_millis(200));
         }
     };
     let storage = Tap::around(Arc::new(MemoryStorage::new()), |_| Ok(()), after);

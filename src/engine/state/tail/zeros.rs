@@ -7,18 +7,18 @@
 //!   lock; a call that writes beyond the end moves it first.
 //! - The thread reads the end and writes from there, up to what is allocated, under the lock.
 //! - Before the SEAL frame is written, and before closing gives space back, the tail stops
-//!   ([`Zeros::stop`]): from then on the thread has no segment. It never holds one by itself.
+//!   ([`Zeros::stop`]): from then on the thread has no segment.
 
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::engine::setup::locks::{Rank, Ranked};
-use crate::engine::state::segment::Segment;
 use crate::engine::storage::TailWindow;
 use crate::engine::storage::disk::Disk;
 use crate::error::Result;
-use crate::types::LogPosition;
+use crate::format::ExtentSize;
+use crate::types::{LogPosition, SegmentId};
 
 /// What one call writes while threads wait for syncs: zeros that are written together lie in one
 /// folio of the page cache, which a sync writes as a whole whenever a part of it changes.
@@ -36,6 +36,7 @@ const NO_MAPPING: Duration = Duration::from_secs(1);
 /// The zeros ahead of a tail.
 #[derive(Debug)]
 pub(crate) struct Zeros {
+    disk: Disk,
     /// From the end of the log up to here there are zeros that this process wrote. 0 if frames
     /// cannot be stored. It changes under the lock.
     end: AtomicU32,
@@ -54,16 +55,19 @@ struct Ahead {
 
 /// The segment of a tail.
 #[derive(Debug)]
-struct Target {
-    segment: Arc<Segment>,
-    window: Arc<dyn TailWindow>,
-    allocated: u32,
+pub(super) struct Target {
+    pub(super) segment: SegmentId,
+    /// Where its extent begins in the file.
+    pub(super) at: u64,
+    pub(super) extent_size: ExtentSize,
+    pub(super) window: Arc<dyn TailWindow>,
+    pub(super) allocated: u32,
 }
 
 impl Zeros {
     pub(crate) fn new(disk: &Disk) -> Self {
         let ahead = Ranked::of(disk, Rank::Zeros, Ahead::default());
-        Self { end: AtomicU32::new(0), ahead }
+        Self { disk: disk.clone(), end: AtomicU32::new(0), ahead }
     }
 
     /// Where they end: frames can be stored in front of this.
@@ -72,16 +76,11 @@ impl Zeros {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Begins at the end of the log, `offset`, in a segment that is allocated up to `allocated`.
-    pub(crate) fn begin(
-        &self,
-        segment: Arc<Segment>,
-        window: Arc<dyn TailWindow>,
-        (offset, allocated): (u32, u32),
-    ) {
+    /// Begins at the end of the log, `offset`.
+    pub(super) fn begin(&self, offset: u32, tail: Target) {
         let mut ahead = self.ahead.lock();
         self.end.store(offset, Ordering::Release);
-        ahead.tail = Some(Target { segment, window, allocated });
+        ahead.tail = Some(tail);
     }
 
     /// Stops: no zeros are written any more.
@@ -130,8 +129,7 @@ impl Zeros {
             ahead.waiters = (waiters, Some(now));
         }
         let maps = ahead.waiters.1.is_none_or(|at| now.saturating_sub(at) >= NO_MAPPING);
-        let Some(tail) = ahead.tail.as_ref().filter(|tail| tail.segment.id() == written.segment)
-        else {
+        let Some(tail) = ahead.tail.as_ref().filter(|tail| tail.segment == written.segment) else {
             return Ok(());
         };
         let moved = last.map_or(0, |last| written.offset.saturating_sub(last.offset));
@@ -158,8 +156,8 @@ impl Zeros {
         let mut from = self.end();
         while from < goal {
             let next = (from + 1).next_multiple_of(at_once).min(goal);
-            let at = tail.segment.file_offset() + u64::from(from);
-            tail.segment.disk().zero(at, (next - from) as usize)?;
+            let at = tail.at + u64::from(from);
+            self.disk.zero(at, (next - from) as usize)?;
             self.end.store(next, Ordering::Release);
             from = next;
         }
@@ -169,7 +167,7 @@ impl Zeros {
 
 impl Target {
     fn least(&self) -> u32 {
-        (self.segment.extent_size().bytes_u32() / 16).clamp(BLOCK, AHEAD)
+        (self.extent_size.bytes_u32() / 16).clamp(BLOCK, AHEAD)
     }
 
     /// How far zeros go ahead if the log moved by so many bytes since the last step.
@@ -186,9 +184,6 @@ mod tests {
 
     use super::*;
     use crate::engine::storage::MemoryStorage;
-    use crate::format::segments::segment::Purpose;
-    use crate::format::{ExtentSize, SegmentKey};
-    use crate::types::{ExtentNo, SegmentId};
 
     /// Counts how often it is asked to map.
     #[derive(Debug, Default)]
@@ -207,11 +202,11 @@ mod tests {
     #[test]
     fn pages_are_not_mapped_within_a_second_after_a_call_waited_for_a_sync() {
         let disk = Disk::new(Arc::new(MemoryStorage::new()));
-        let (size, key) =
-            (ExtentSize::from_log2(22).unwrap(), SegmentKey { id: SegmentId(1), salt: 1 });
-        let segment = Segment::new(disk.clone(), size, ExtentNo(0), key, Purpose::Log);
         let (zeros, maps) = (Zeros::new(&disk), Arc::new(Maps::default()));
-        zeros.begin(Arc::new(segment), maps.clone(), (0, 4 << 20));
+        let (segment, window) = (SegmentId(1), maps.clone());
+        let extent_size = ExtentSize::from_log2(22).unwrap();
+        let tail = Target { segment, at: 0, extent_size, window, allocated: 4 << 20 };
+        zeros.begin(0, tail);
         let mut offset = 0;
         let mut step = |waiters, millis| {
             offset += 8;
