@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use runlog::format::frames::eviction::{decode_evictions, evicted_runs};
 use runlog::format::frames::frame::{FrameCheck, FrameHeader, LONG_HEADER_LEN, SegmentKey};
-use runlog::format::frames::{block, frame};
+use runlog::format::frames::{block, frame, ids};
 use runlog::format::layout::ExtentSize;
 use runlog::format::map::header::StaticHeader;
 use runlog::format::map::manifest::{AREA_HEADER_LEN, AreaHeader, Change, RECORD_LEN, RecordKey};
@@ -110,9 +110,9 @@ fn frame_header(mut bytes: Vec<u8>, repaired: bool) {
 }
 
 fn payloads(bytes: &[u8]) {
-    if let Ok((agent, run, rest)) = frame::decode_ids(bytes) {
+    if let Ok((agent, run, rest)) = ids::decode_ids(bytes) {
         let mut again = Vec::new();
-        frame::encode_ids(&agent, &run, &mut again);
+        ids::encode_ids(&agent, &run, &mut again);
         again.extend_from_slice(rest);
         assert_eq!(again, bytes);
     }

@@ -32,6 +32,21 @@ fn header_len(frame: &[u8]) -> usize {
     FrameKind::from_code(frame[12]).map_or(FRAME_HEADER_LEN, |kind| kind.header_len(frame[13]))
 }
 
+/// Repairs the ids with which the payload of a frame of this type begins.
+fn repair_ids(code: u8, payload: &mut [u8]) {
+    let more = match FrameKind::from_code(code) {
+        Some(FrameKind::Bind | FrameKind::Start) => 0,
+        Some(FrameKind::Put) => 8,
+        _ => return,
+    };
+    let Some(&[agent, agent_high, run, run_high]) = payload.get(4..8) else { return };
+    let [agent, run] = [[agent, agent_high], [run, run_high]].map(u16::from_le_bytes);
+    let len = 8 + usize::from(agent) + usize::from(run) + more;
+    let Some(checked) = payload.get(4..len) else { return };
+    let crc = crc32fast::hash(checked).to_le_bytes();
+    payload[..4].copy_from_slice(&crc);
+}
+
 /// Repairs the header of the frame at `offset`.
 pub fn repair_frame(header: &mut [u8], salt: u64, offset: u32) {
     let mut crc = crc32fast::Hasher::new();
@@ -76,7 +91,9 @@ fn repair_segment(extent: &mut [u8]) {
         }
         let start = header_len(frame);
         let len = u32::from_le_bytes([frame[8], frame[9], frame[10], frame[11]]) as usize;
-        if let Some(payload) = frame.get(start..start + len) {
+        let code = frame[12];
+        if let Some(payload) = frame.get_mut(start..start + len) {
+            repair_ids(code, payload);
             let crc = crc32fast::hash(payload).to_le_bytes();
             frame[4..8].copy_from_slice(&crc);
         }

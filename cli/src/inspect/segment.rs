@@ -3,7 +3,8 @@
 use runlog::format::frames::block::BlockHead;
 use runlog::format::frames::compression::Unreadable;
 use runlog::format::frames::eviction::decode_evictions;
-use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_ALIGN, decode_ids, may_be_header};
+use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_ALIGN, may_be_header};
+use runlog::format::frames::ids::{decode_ids, decode_put};
 use runlog::format::map::manifest::{SealedAt, used_len};
 use runlog::format::segments::directory::{DirectoryKey, IdHash};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
@@ -115,7 +116,8 @@ impl Segment {
             None => {}
         }
         let is_block = header.kind == FrameKind::Block;
-        let body = payload.and_then(|payload| payload.get(header.name_len.into()..));
+        let body =
+            payload.and_then(|payload| header.record_in(payload).get(header.name_len.into()..));
         let body = body.filter(|_| alone == Some(true) && !is_block);
         row.payload = body.map(|body| Payload::new(header.content, body));
         rows.push(&row)?;
@@ -166,12 +168,19 @@ impl Segment {
                 let (agent, run, _) = decode_ids(payload)?;
                 json!({"agent": agent, "run": run})
             }
-            FrameKind::Record => {
-                let parts = payload.split_at_checked(header.name_len.into());
+            FrameKind::Record | FrameKind::Put => {
+                let mut said = json!({});
+                if header.kind == FrameKind::Put {
+                    let (namespace, key, replaced, _) = decode_put(payload)?;
+                    said = json!({"namespace": namespace, "key": key, "replaced": replaced});
+                }
+                let parts = header.record_in(payload).split_at_checked(header.name_len.into());
                 let (name, rest) = parts.ok_or(Damage::Truncated)?;
                 let is_large = header.flags & FLAG_CHUNKS != 0;
                 let chunks = is_large.then(|| Chunks::decode(rest)).transpose()?;
-                json!({"record_kind": String::from_utf8_lossy(name), "chunks": chunks})
+                said["record_kind"] = json!(String::from_utf8_lossy(name));
+                said["chunks"] = json!(chunks);
+                said
             }
             FrameKind::Evict => json!({"evicted": decode_evictions(payload)?}),
             FrameKind::Block => json!(BlockHead::decode(header, payload)?.0),

@@ -16,7 +16,7 @@ const FRONT: usize = 64 << 10;
 
 /// The length of the header of a frame.
 fn header_len(fields: &Value) -> u64 {
-    let long = ["chunk", "commit", "evict", "seal", "hold", "block"];
+    let long = ["chunk", "commit", "evict", "seal", "hold", "block", "put"];
     let is_long = fields["kind"].as_str().is_some_and(|kind| long.contains(&kind));
     if is_long || fields["flags"].as_u64().is_some_and(|flags| flags & 4 != 0) { 56 } else { 48 }
 }
@@ -143,14 +143,14 @@ fn a_segment_is_shown_from_its_first_byte_to_its_last() {
             let is_it = |frame: &&&Value| frame["fields"]["kind"] == kind;
             frames.iter().filter(is_it).count()
         };
-        records += kinds("record");
+        records += kinds("record") + kinds("put");
         ends += kinds("end");
         let text = world.good(&["inspect", "--segment", &id.to_string()]);
         assert!(text.text().contains(&format!("segment {id}")), "{}", text.text());
         assert!(frames.is_empty() || text.text().contains("run-"), "{}", text.text());
         assert!(!text.text().contains("step 1 of"), "no payload: {}", text.text());
     }
-    // The document is a record too.
+    // The document is one too.
     assert_eq!((records, ends), (3 * 60 + 1, 2));
 }
 

@@ -26,7 +26,7 @@ pub(crate) const READING: [(&[&str], &str); 22] = [
     (&["stat", "--json"], "\"runs\":2"),
     (&["inspect"], "superblock  "),
     (&["inspect", "--segment", "1"], "running"),
-    (&["inspect", "1:64", "--json"], "\"bind\""),
+    (&["inspect", "1:64", "--json"], "\"start\""),
     (&["gc", "--dry-run", "--max-bytes", "1"], "WOULD GO"),
     (&["gc", "--dry-run", "--keep", "1", "--json"], "\"dry_run\":true"),
     (&["receipts"], "gone"),

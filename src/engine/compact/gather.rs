@@ -2,6 +2,7 @@
 //!
 //! - Every frame is checked before it is copied. A victim with damage, or with a frame of a run
 //!   that no directory names, is left alone: a copy would hide that a record is missing.
+//! - What a PUT evicts is an item of its own, and the copy of the PUT evicts nothing.
 //! - COMMITs are not copied: in a sealed segment the records of a batch count without it. BINDs are
 //!   not copied, since the output has its own, nor holds that a later one replaced.
 
@@ -14,6 +15,7 @@ use crate::engine::state::segment::Segment;
 use crate::error::Error;
 use crate::format::codec::Decoded;
 use crate::format::frames::eviction::{Eviction, decode_evictions};
+use crate::format::frames::ids::decode_put;
 use crate::format::segments::run_set::RunSet;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
@@ -168,6 +170,13 @@ impl Gathered {
             let dead = deleted.contains(header.run_no);
             if lexed.payload.is_err() && !dead {
                 return Ok(false);
+            }
+            if header.kind == FrameKind::Put {
+                let Ok((.., replaced, _)) = decode_put(payload_of(&bytes, &header)) else {
+                    return Ok(false);
+                };
+                let item = replaced.map(|run_no| Eviction { run_no, receipt: None });
+                self.evictions.extend(item.map(|item| (header.lsn, item)));
             }
             match header.kind {
                 FrameKind::Evict => match decode_evictions(payload_of(&bytes, &header)) {

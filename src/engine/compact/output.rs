@@ -3,9 +3,11 @@
 use crate::engine::compact::gather::{Gathered, Moved};
 use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::write::pending_frame::PendingFrame;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
+use crate::format::codec::check_crc;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{FLAG_BATCH, FrameCheck, encode_ids};
+use crate::format::frames::frame::{FLAG_BATCH, FrameCheck};
+use crate::format::frames::ids::{self, encode_ids, without_replaced};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory::{
     DirectoryKey, EVICTION_COST, EvictionAt, IdHash, RUN_COST, TRAILER_LEN,
@@ -90,7 +92,7 @@ impl Outputs {
         together: bool,
     ) {
         let ids = agent.as_str().len() + id.as_str().len();
-        let (bind, entry) = (FrameKind::Bind.frame_len(0, 4 + ids), RUN_COST + ids);
+        let (bind, entry) = (FrameKind::Bind.frame_len(0, ids::ids_len(ids)), RUN_COST + ids);
         let records = run.frames.iter().map(|found| listed(&found.header)).sum();
         let frames: usize = run.frames.iter().map(|found| found.header.frame_len()).sum();
         let (frames, directory) = (bind + frames, entry + records_cost(records));
@@ -150,7 +152,7 @@ impl Outputs {
 /// How many offsets the directory lists of a frame.
 fn listed(header: &FrameHeader) -> u32 {
     match header.kind {
-        FrameKind::Record | FrameKind::Chunk => 1,
+        FrameKind::Record | FrameKind::Chunk | FrameKind::Put => 1,
         FrameKind::Block => header.extra,
         _ => 0,
     }
@@ -199,7 +201,12 @@ impl Writing<'_> {
                 last_lsn = last_lsn.max(found.header.lsn);
                 let header =
                     FrameHeader { flags: found.header.flags & !FLAG_BATCH, ..found.header };
-                output.push_copy(header, self.gathered.payload(found));
+                let payload = self.gathered.payload(found);
+                if header.kind == FrameKind::Put {
+                    output.push_put(header, payload)?;
+                } else {
+                    output.push_copy(header, payload);
+                }
             }
         }
         let evictions = self.gathered.evictions.get(layout.evictions.clone()).unwrap_or_default();
@@ -265,6 +272,16 @@ impl Output {
         if header.kind == FrameKind::Block {
             note_block(&mut self.builder, &header, payload);
         }
+    }
+
+    /// Appends a PUT that evicts nothing: what is still needed of that is in EVICTs.
+    fn push_put(&mut self, mut header: FrameHeader, payload: &[u8]) -> Result<()> {
+        let copied = check_crc(header.payload_crc, crc32fast::hash(payload))
+            .and_then(|()| without_replaced(payload))
+            .map_err(|damage| Error::corrupt(Place::Frame(header.position), damage))?;
+        header.set_payload(&[], &copied);
+        self.push_copy(header, &copied);
+        Ok(())
     }
 
     fn append(&mut self, mut pending_frame: PendingFrame<'_>) -> FrameHeader {

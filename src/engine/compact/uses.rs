@@ -10,6 +10,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::Decoded;
+use crate::format::frames::ids::ids_len;
 use crate::format::{Directory, FrameKind};
 use crate::gc::choose::SegmentUse;
 use crate::index::{RunList, Statuses};
@@ -109,7 +110,7 @@ fn cost(directory: &Directory<'_>, slot: u32) -> Decoded<u64> {
     let entry = directory.entry_cost(slot)?;
     Ok(directory
         .stored(slot)?
-        .saturating_add((entry + FrameKind::Bind.frame_len(0, 4 + ids)) as u64))
+        .saturating_add((entry + FrameKind::Bind.frame_len(0, ids_len(ids))) as u64))
 }
 
 /// The sum of `of_run` over all runs of a segment that are not deleted.

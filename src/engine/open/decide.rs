@@ -7,7 +7,7 @@ pub(super) enum Bytes {
     Valid,
     /// A header that checks, with a damaged payload that only its own item needs.
     BadItem,
-    /// A header that checks, with a damaged payload that other frames need: BIND, EVICT, SEAL.
+    /// A header that checks, with damage that other frames need: in EVICT, SEAL, or ids.
     BadBasis,
     /// No header that checks: damage, or zeros.
     BadHeader,

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use crate::engine::open::Floor;
 use crate::engine::open::decide::{Action, Bytes, decide};
-use crate::engine::state::scan::{Item, Lexed, directory_in, lex_up_to, replay};
+use crate::engine::state::scan::{Item, Lexed, directory_in, lex_up_to, payload_of, replay};
 use crate::engine::state::segment::Segment;
 use crate::engine::storage::disk::Disk;
 use crate::engine::values::report::RecoveryReport;
 use crate::error::{Corruption, Damage, Place, Result};
 use crate::format::codec::len_u32;
 use crate::format::frames::frame::{FLAG_BATCH, FRAME_ALIGN};
+use crate::format::frames::ids;
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use crate::format::{DirectoryBuilder, FrameKind};
@@ -260,9 +261,13 @@ fn judge(
         let counts = is_here && (is_whole() || (below_floor && is_built()));
         return if counts { Bytes::Valid } else { Bytes::BadBasis };
     }
+    let names_run = || ids::names_in(header.kind, payload_of(extent, header)).is_some();
     match (lexed.payload, header.kind) {
         (Ok(()), _) => Bytes::Valid,
-        (Err(_), FrameKind::Bind | FrameKind::Evict) => Bytes::BadBasis,
+        (Err(_), FrameKind::Evict) => Bytes::BadBasis,
+        (Err(_), FrameKind::Bind | FrameKind::Start | FrameKind::Put) if !names_run() => {
+            Bytes::BadBasis
+        }
         (Err(_), _) => Bytes::BadItem,
     }
 }

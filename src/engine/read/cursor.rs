@@ -156,7 +156,8 @@ impl Walk {
         let named =
             |header: &FrameHeader, error| opened.named(error, part.seq_at(header, spot.index).ok());
         let frame = part.segment.check_frame(offset, named)?;
-        let has_records = matches!(frame.header.kind, FrameKind::Record | FrameKind::Block);
+        let has_records =
+            matches!(frame.header.kind, FrameKind::Record | FrameKind::Block | FrameKind::Put);
         if !has_records || frame.header.run_no != self.run_no {
             return Err(part.segment.damaged(offset, Damage::Mismatch));
         }

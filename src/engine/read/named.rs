@@ -19,7 +19,7 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{RunMetadata, RunOutcome};
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::FrameHeader;
-use crate::format::frames::frame::decode_ids;
+use crate::format::frames::ids::decode_ids;
 use crate::format::segments::run_set::RunSet;
 use crate::index::RunRow;
 use crate::types::{AgentId, ContentType, LogPosition, RunId, RunNo, RunRef, RunStatus};

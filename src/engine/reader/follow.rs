@@ -20,7 +20,8 @@ use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place as DamagePlace, Result};
 use crate::format::frames::block::{BlockHead, MAX_BLOCK_RECORDS};
 use crate::format::frames::eviction::decode_evictions;
-use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids};
+use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_DOCUMENT, FLAG_IMPLICIT};
+use crate::format::frames::ids::names_in;
 use crate::format::segments::directory::OFFSET_LEN;
 use crate::format::{FrameHeader, FrameKind};
 use crate::gc::Rule;
@@ -276,16 +277,14 @@ impl Tailing {
     fn note(&mut self, ordered: &Ordered, lexed: &Lexed, payload: &[u8]) {
         let (segment, header) = (&ordered.segment, &lexed.header);
         let (run_no, offset) = (header.run_no, header.position.offset);
-        if matches!(header.kind, FrameKind::Bind | FrameKind::Start)
-            && let Ok((agent, run, _)) = decode_ids(payload)
-        {
+        if header.flags & FLAG_DOCUMENT != 0 {
+            return;
+        }
+        if let Some(name) = names_in(header.kind, payload) {
             if self.names.len() >= REMEMBERED {
                 self.names.clear();
             }
-            self.names.insert(run_no, (agent, run));
-        }
-        if header.flags & FLAG_DOCUMENT != 0 {
-            return;
+            self.names.insert(run_no, name);
         }
         // The first thing of an order has the number 1: 0 is in front of it.
         let place = Place { lsn: header.lsn, item: 1 };

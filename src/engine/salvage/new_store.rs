@@ -14,7 +14,8 @@ use crate::engine::values::{Allow, Metadata, Outcome};
 use crate::error::Result;
 use crate::format::FrameHeader;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{FLAG_LATE, decode_ids};
+use crate::format::frames::frame::FLAG_LATE;
+use crate::format::frames::ids::decode_ids;
 use crate::types::{AgentId, ContentType, Durability, RunId, RunNo, RunRef, RunStatus, Seq};
 
 /// The length of an EVICT frame with receipts, roughly.

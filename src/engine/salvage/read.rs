@@ -83,6 +83,7 @@ impl Located {
             }
             return Ok(());
         }
+        let payload = header.record_in(&payload).to_vec();
         let bytes = if header.flags & FLAG_CHUNKS == 0 {
             Some(payload)
         } else {

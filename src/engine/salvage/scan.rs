@@ -13,9 +13,8 @@ use crate::error::Result;
 use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
-use crate::format::frames::frame::{
-    FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT, decode_ids,
-};
+use crate::format::frames::frame::{FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT};
+use crate::format::frames::ids::{names_in, replaced_by};
 use crate::format::map::manifest::used_len;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
@@ -178,18 +177,27 @@ impl Scan {
         };
         for lexed in &self.counted(&frames, durable) {
             let (header, spot) = (&lexed.header, Spot::of(number, lexed));
-            let payload = lexed.payload.is_ok().then(|| payload_of(&bytes, header));
-            if header.kind == FrameKind::Evict {
-                let evictions = payload.and_then(|payload| decode_evictions(payload).ok());
-                self.lost_evictions |= evictions.is_none() && directory.is_none();
-                let evictions = evictions.unwrap_or_default();
-                if header.position.offset < durable {
-                    self.evict(evictions);
-                } else {
-                    self.unsynced.push((header.position, evictions));
+            let payload = payload_of(&bytes, header);
+            let evictions = match header.kind {
+                FrameKind::Evict => {
+                    let whole = lexed.payload.is_ok().then_some(payload);
+                    let evictions = whole.and_then(|payload| decode_evictions(payload).ok());
+                    self.lost_evictions |= evictions.is_none() && directory.is_none();
+                    evictions.unwrap_or_default()
                 }
-            } else if header.run_no != RunNo(0) {
-                self.note_frame(header, payload, spot);
+                FrameKind::Put => {
+                    let replaced = replaced_by(payload).into_iter();
+                    replaced.map(|run_no| Eviction { run_no, receipt: None }).collect()
+                }
+                _ => Vec::new(),
+            };
+            if header.position.offset < durable {
+                self.evict(evictions);
+            } else if !evictions.is_empty() {
+                self.unsynced.push((header.position, evictions));
+            }
+            if header.run_no != RunNo(0) {
+                self.note_frame(header, payload, lexed.payload.is_ok().then_some(spot));
             }
         }
         if let Some(directory) = directory {
@@ -227,18 +235,17 @@ impl Scan {
         self.logs.push(at..at + u64::from(end));
     }
 
-    fn note_frame(&mut self, header: &FrameHeader, payload: Option<&[u8]>, spot: Spot) {
+    fn note_frame(&mut self, header: &FrameHeader, payload: &[u8], whole: Option<Spot>) {
         let run = self.runs.entry(header.run_no).or_default();
         run.is_document |= header.flags & FLAG_DOCUMENT != 0;
         run.is_there |= header.kind != FrameKind::Bind;
         run.first_at = Some(run.first_at.map_or(header.at, |known| known.min(header.at)));
-        let whole = payload.map(|_| spot);
         let frame = |code| FrameAt { lsn: header.lsn, at: header.at, code, spot: whole };
         let code = header.content.code();
+        run.name = run.name.take().or_else(|| names_in(header.kind, payload));
+        run.is_created |= header.kind == FrameKind::Put;
         let records = match header.kind {
             FrameKind::Bind | FrameKind::Start => {
-                let ids = payload.and_then(|payload| decode_ids(payload).ok());
-                run.name = run.name.take().or(ids.map(|(agent, name, _)| (agent, name)));
                 let is_start = header.kind == FrameKind::Start;
                 run.is_created |= is_start && header.flags & FLAG_CREATES != 0;
                 if is_start && header.flags & FLAG_IMPLICIT == 0 {
@@ -256,7 +263,7 @@ impl Scan {
                 run.chunks.extend(whole.map(|spot| ChunkAt { first, number, spot }));
                 return;
             }
-            FrameKind::Record => 1,
+            FrameKind::Record | FrameKind::Put => 1,
             FrameKind::Block => header.extra.min(MAX_BLOCK_RECORDS),
             _ => return,
         };
@@ -316,7 +323,8 @@ impl Scan {
     }
 
     /// The frames that count. Below `durable` each frame counts alone. From there on a batch counts
-    /// if it is whole: all of its frames check, directly in front of its COMMIT.
+    /// if it is whole: all of its frames check, directly in front of its COMMIT. A PUT without a
+    /// batch is like one.
     fn counted(&mut self, frames: &[Lexed], durable: u32) -> Vec<Lexed> {
         let (mut all, mut batch) = (Vec::new(), Vec::<Lexed>::new());
         for lexed in frames {
@@ -334,7 +342,10 @@ impl Scan {
                 if is_whole { all.extend(own) } else { batch.extend(own) }
             }
             self.leave_out(&mut batch);
-            if of_batch { batch.push(*lexed) } else { all.push(*lexed) }
+            let is_torn = header.kind == FrameKind::Put
+                && lexed.payload.is_err()
+                && header.position.offset >= durable;
+            if of_batch || is_torn { batch.push(*lexed) } else { all.push(*lexed) }
         }
         self.leave_out(&mut batch);
         all
@@ -342,7 +353,8 @@ impl Scan {
 
     fn leave_out(&mut self, batch: &mut Vec<Lexed>) {
         self.left_out += batch.len() as u64;
-        self.lost_evictions |= batch.iter().any(|lexed| lexed.header.kind == FrameKind::Evict);
+        let evicts = |lexed: &Lexed| matches!(lexed.header.kind, FrameKind::Evict | FrameKind::Put);
+        self.lost_evictions |= batch.iter().any(evicts);
         batch.clear();
     }
 }

@@ -28,9 +28,12 @@ pub(crate) fn note_frame(
     let Some(slot) = builder.slot(header.run_no) else { return };
     let offset = header.position.offset;
     match header.kind {
-        FrameKind::Record => {
+        FrameKind::Record | FrameKind::Put => {
             builder.push_records_at(slot, records_at(header, 1), |entry| {
                 note_any(entry, header);
+                if header.kind == FrameKind::Put {
+                    entry.created_at.get_or_insert(header.at);
+                }
                 count_record(entry, header);
             });
         }
@@ -110,7 +113,7 @@ pub(crate) fn note_record(builder: &mut DirectoryBuilder, slot: usize, header: &
 fn count_record(entry: &mut RunEntry, header: &FrameHeader) {
     note_cold(entry, 1, header.flags & FLAG_PLAIN != 0);
     entry.late += u32::from(header.flags & FLAG_LATE != 0);
-    let in_frame = header.payload_len.saturating_sub(u32::from(header.name_len));
+    let in_frame = header.record_len().saturating_sub(u32::from(header.name_len));
     let is_in_chunks = header.flags & FLAG_CHUNKS != 0;
     entry.bytes += u64::from(if is_in_chunks { header.extra } else { in_frame });
 }

@@ -51,7 +51,7 @@ impl Source {
     /// The payload of a checked frame of the segment, to keep.
     #[inline]
     pub(crate) fn keep(self: &Arc<Self>, frame: CheckedFrame) -> Payload {
-        let (start, len) = (frame.start(), frame.header.payload_len);
+        let (start, len) = (frame.start(), frame.header.record_len());
         match frame.into_copy() {
             Some(copy) => Payload::owned(copy),
             None => Payload { owner: Owner::View(Arc::clone(self)), start, len },
@@ -136,8 +136,8 @@ impl CheckedFrame {
         self.copy
     }
 
-    /// The offset of the payload in the segment.
+    /// The offset in the segment of the payload, or of the record in a PUT.
     pub(crate) fn start(&self) -> u32 {
-        self.header.payload_at()
+        self.header.payload_at().saturating_add(self.header.front_len())
     }
 }

@@ -1,8 +1,8 @@
 //! Reading an unsealed segment frame by frame.
 //!
 //! - [`lex`] cuts the extent into frames that check, frames with a damaged payload, and gaps.
-//! - [`replay`] folds the frames that count into a directory. Names come from whichever of BIND and
-//!   START is whole.
+//! - [`replay`] folds the frames that count into a directory. Names come from whichever of BIND,
+//!   START and PUT has whole ids.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,9 @@ use crate::format::codec::Decoded;
 use crate::format::frames::block::MAX_BLOCK_RECORDS;
 use crate::format::frames::eviction;
 use crate::format::frames::frame::{
-    self, FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, LONG_HEADER_LEN, may_be_header,
+    FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, LONG_HEADER_LEN, may_be_header,
 };
+use crate::format::frames::ids;
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::run_entry::records_cost;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
@@ -234,20 +235,17 @@ pub(crate) fn each_counted(frames: &[Lexed], whole: u32, count: &mut dyn FnMut(&
 
 pub(crate) type Names = HashMap<RunNo, (AgentId, RunId)>;
 
-/// The ids of the run numbers, from every whole BIND and START.
+/// The ids of the run numbers, from every BIND, START and PUT with whole ids.
 pub(crate) fn names(extent: &[u8], frames: &[Lexed]) -> Names {
     names_in(Piece { at: 0, bytes: extent, extent_len: extent.len() }, frames)
 }
 
 /// The same of a piece of an extent.
 pub(crate) fn names_in(piece: Piece<'_>, frames: &[Lexed]) -> Names {
-    let named = frames.iter().filter(|lexed| {
-        lexed.payload.is_ok() && matches!(lexed.header.kind, FrameKind::Bind | FrameKind::Start)
-    });
+    let named = frames.iter().map(|lexed| &lexed.header);
     named
-        .filter_map(|lexed| {
-            let (agent, run, _) = frame::decode_ids(piece.payload_of(&lexed.header)).ok()?;
-            Some((lexed.header.run_no, (agent, run)))
+        .filter_map(|header| {
+            Some((header.run_no, ids::names_in(header.kind, piece.payload_of(header))?))
         })
         .collect()
 }
@@ -262,7 +260,8 @@ fn note(
     let header = &lexed.header;
     let mut tell = |damage| {
         let place = Place::Frame(header.position);
-        let seq = (header.kind == FrameKind::Record).then_some(header.seq);
+        let seq = records_in(header).filter(|_| header.kind != FrameKind::Block);
+        let seq = seq.map(|_| header.seq);
         let name = names.get(&header.run_no);
         replayed.damaged.push(Corruption::new(place, damage).of_named(name).at(seq));
     };
@@ -275,6 +274,10 @@ fn note(
             Ok(runs) => evicted = runs,
             Err(damage) => tell(damage),
         }
+    }
+    if header.kind == FrameKind::Put {
+        let put = ids::replaced_by(piece.payload_of(header));
+        evicted.extend(put.map(|run_no| (run_no, false)));
     }
     // A BIND alone makes no entry: the run gets its entry with its first other frame.
     let names_run = header.run_no != RunNo(0) && header.kind != FrameKind::Bind;
@@ -333,7 +336,7 @@ pub(crate) fn directory_in<'a>(
 /// How many records a frame has; `None` if its kind has no records.
 pub(crate) fn records_in(header: &FrameHeader) -> Option<u32> {
     match header.kind {
-        FrameKind::Record => Some(1),
+        FrameKind::Record | FrameKind::Put => Some(1),
         FrameKind::Block => Some(header.extra),
         _ => None,
     }

@@ -247,13 +247,13 @@ impl Segment {
     ) -> Result<CheckedFrame> {
         let header = self.read_header(offset)?;
         let payload = self.read_payload(&header).map_err(|error| named(&header, error))?;
-        Ok(CheckedFrame::with_copy(header, payload.into_owned()))
+        Ok(CheckedFrame::with_copy(header, header.record_in(&payload).to_vec()))
     }
 
-    /// The payload of a checked frame of this segment, for short use.
+    /// The payload of a checked frame of this segment, for short use; of a PUT only the record.
     #[inline]
     pub(crate) fn look(&self, frame: CheckedFrame) -> Cow<'_, [u8]> {
-        let (start, len) = (frame.start(), frame.header.payload_len);
+        let (start, len) = (frame.start(), frame.header.record_len());
         match frame.into_copy() {
             Some(copy) => Cow::Owned(copy),
             None => Cow::Borrowed(self.viewed(start, len)),

@@ -89,7 +89,7 @@ fn damage_in(extent: &[u8], lexed: &Lexed) -> Vec<(Option<Seq>, Damage)> {
     match (lexed.payload, header.kind) {
         (Ok(()), _) => inner_damage(header, payload_of(extent, header)),
         (Err(damage), FrameKind::Block) => each_record(header, damage).collect(),
-        (Err(damage), FrameKind::Record) => vec![(Some(header.seq), damage)],
+        (Err(damage), FrameKind::Record | FrameKind::Put) => vec![(Some(header.seq), damage)],
         (Err(damage), _) => vec![(None, damage)],
     }
 }

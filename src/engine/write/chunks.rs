@@ -20,6 +20,7 @@ use crate::engine::write::Log;
 use crate::engine::write::append::next_seq;
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::Result;
+use crate::format::codec::len_u32;
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::{CHUNKS_LEN, Chunks, FLAG_CHUNKS, FLAG_DOCUMENT};
 use crate::format::segments::directory::MAX_RUN_COST;
@@ -226,15 +227,42 @@ pub(crate) fn pending_record<'a>(
     body: &'a Body<'_>,
     at: Timestamp,
 ) -> PendingFrame<'a> {
-    let mut header = FrameHeader::new(FrameKind::Record, run_no, at);
+    let (mut header, bytes, len) = stored_as(FrameKind::Record, run_no, record, body, at);
+    if header.flags & FLAG_CHUNKS != 0 {
+        header.extra = len;
+    }
+    PendingFrame::new(header, record.record_kind().as_bytes(), bytes)
+}
+
+/// A version of a document. `front` has its ids, the version that it evicts, and then the kind.
+pub(crate) fn pending_put<'a>(
+    run_no: RunNo,
+    record: &NewRecord<'a>,
+    (front, body): (&'a [u8], &'a Body<'_>),
+    at: Timestamp,
+) -> PendingFrame<'a> {
+    let (mut header, bytes, len) = stored_as(FrameKind::Put, run_no, record, body, at);
+    header.flags |= FLAG_DOCUMENT;
+    header.extra = len;
+    header.name_len = u8::try_from(record.record_kind().len()).unwrap_or(u8::MAX);
+    PendingFrame::new(header, front, bytes)
+}
+
+/// The header of a record, the bytes in its frame, and the length of the record.
+fn stored_as<'a>(
+    kind: FrameKind,
+    run_no: RunNo,
+    record: &NewRecord<'_>,
+    body: &'a Body<'_>,
+    at: Timestamp,
+) -> (FrameHeader, &'a [u8], u32) {
+    let mut header = FrameHeader::new(kind, run_no, at);
     header.content = record.content();
-    let bytes: &[u8] = match body {
-        Body::Whole(payload) => payload,
+    match body {
+        Body::Whole(payload) => (header, payload, len_u32(payload.len())),
         Body::InChunks(chunks, len) => {
             header.flags |= FLAG_CHUNKS;
-            header.extra = *len;
-            chunks
+            (header, chunks, *len)
         }
-    };
-    PendingFrame::new(header, record.record_kind().as_bytes(), bytes)
+    }
 }

@@ -15,7 +15,8 @@ use crate::engine::write::append::{Target, check_len, find};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
-use crate::format::frames::frame::{self, FLAG_CREATES};
+use crate::format::frames::frame::FLAG_CREATES;
+use crate::format::frames::ids;
 use crate::format::{FrameHeader, FrameKind, MAX_OUTCOME};
 use crate::index::{Order, RunList, Statuses};
 use crate::types::{AgentId, Durability, LogPosition, Lsn, RunId, RunNo, RunRef, RunStatus, Seq};
@@ -142,7 +143,7 @@ impl Log {
         let mut header = FrameHeader::new(FrameKind::Start, run_no, at);
         (header.content, header.flags) = (metadata.content, flags);
         let mut payload = Vec::new();
-        frame::encode_ids(agent, run, &mut payload);
+        ids::encode_ids(agent, run, &mut payload);
         payload.extend_from_slice(metadata.payload);
         let mut all = vec![PendingFrame::new(header, &[], &payload)];
         all.extend_from_slice(pending);

@@ -14,6 +14,7 @@ pub(crate) const HEAD: usize = LONG_HEADER_LEN + MAX_KIND_LEN + FRAME_ALIGN;
 #[derive(Debug, Clone)]
 pub(crate) struct PendingFrame<'a> {
     pub(crate) header: FrameHeader,
+    /// The kind of a record; in a PUT behind the ids.
     pub(crate) name: &'a [u8],
     pub(crate) body: &'a [u8],
 }
@@ -76,6 +77,7 @@ impl<'a> PendingFrame<'a> {
         match self.header.kind {
             FrameKind::Record | FrameKind::Chunk => records_cost(1),
             FrameKind::Start | FrameKind::End | FrameKind::Hold => MAX_MARK,
+            FrameKind::Put => records_cost(1) + MAX_MARK + EVICTION_COST,
             FrameKind::Evict => self.header.extra as usize * EVICTION_COST,
             _ => 0,
         }

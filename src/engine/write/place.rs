@@ -14,7 +14,7 @@ use crate::engine::write::Log;
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Result, Sized};
 use crate::format::frames::eviction;
-use crate::format::frames::frame;
+use crate::format::frames::ids;
 use crate::format::segments::directory::RUN_COST;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind};
@@ -23,8 +23,8 @@ use crate::types::{Durability, LogPosition, RunNo, Timestamp};
 impl Log {
     /// Puts frames into the file next to one another, with one write or, at Process level, one
     /// store. A WATERMARK comes first if a sync has moved the durable position, then a BIND for
-    /// each run that has no entry in the segment yet. Sets the positions and the order of the
-    /// frames. Returns the position after the last frame.
+    /// each run that has no entry in the segment yet, unless a START or a PUT binds it. Sets the
+    /// positions and the order of the frames. Returns the position after the last frame.
     pub(crate) fn place(
         &self,
         state: &mut LogState,
@@ -156,6 +156,8 @@ struct Ahead {
     mark: Option<LogPosition>,
     /// The payloads of BINDs.
     binds: Vec<(RunNo, Vec<u8>)>,
+    /// The runs that are bound by a START or a PUT, and the lengths of their ids.
+    bound: Vec<(RunNo, usize)>,
 }
 
 impl Ahead {
@@ -166,20 +168,26 @@ impl Ahead {
         pending: &[PendingFrame<'_>],
         directory: &DirectoryBuilder,
     ) -> Result<Self> {
-        let mut binds: Vec<(RunNo, Vec<u8>)> = Vec::new();
-        for pending_frame in pending {
-            let run_no = pending_frame.header.run_no;
-            let bound = run_no == RunNo(0)
+        let mut ahead = Self { mark, binds: Vec::new(), bound: Vec::new() };
+        for &FrameHeader { kind, run_no, .. } in pending.iter().map(|pending| &pending.header) {
+            let has_entry = run_no == RunNo(0)
                 || directory.run(run_no).is_some()
-                || binds.iter().any(|bind| bind.0 == run_no);
-            if !bound {
-                let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
-                let mut ids = Vec::new();
-                frame::encode_ids(&run.agent, &run.run, &mut ids);
-                binds.push((run_no, ids));
+                || ahead.binds.iter().any(|bind| bind.0 == run_no)
+                || ahead.bound.iter().any(|bound| bound.0 == run_no);
+            if has_entry {
+                continue;
+            }
+            let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
+            if matches!(kind, FrameKind::Start | FrameKind::Put) {
+                let names = run.agent.as_str().len() + run.run.as_str().len();
+                ahead.bound.push((run_no, ids::ids_len(names)));
+            } else {
+                let mut payload = Vec::new();
+                ids::encode_ids(&run.agent, &run.run, &mut payload);
+                ahead.binds.push((run_no, payload));
             }
         }
-        Ok(Self { mark, binds })
+        Ok(ahead)
     }
 
     /// The bytes that these frames and the pending ones take in the log and in the directory.
@@ -189,7 +197,8 @@ impl Ahead {
         let mark = self.mark.map(|_| FrameKind::Watermark.frame_len(0, 0));
         let ids = self.binds.iter().map(|(_, ids)| ids.len());
         let binds = ids.clone().map(|ids| FrameKind::Bind.frame_len(0, ids));
-        let entries = ids.map(|ids| RUN_COST + ids);
+        let entries = ids.chain(self.bound.iter().map(|(_, ids)| *ids));
+        let entries = entries.map(|ids| RUN_COST + ids);
         (frames.chain(mark).chain(binds).sum(), records.chain(entries).sum())
     }
 
@@ -210,9 +219,11 @@ impl Ahead {
 fn note(state: &mut LogState, pending_frame: &PendingFrame<'_>) -> Result<()> {
     let (run_no, mut evicted) = (pending_frame.header.run_no, Vec::new());
     match pending_frame.header.kind {
-        FrameKind::Bind => {
+        FrameKind::Bind | FrameKind::Start | FrameKind::Put => {
             let run = state.active.get(run_no).ok_or(Error::Poisoned)?;
             state.tail.builder.bind(run_no, run.agent.clone(), run.run.clone());
+            let replaced = ids::replaced_by(pending_frame.name);
+            evicted.extend(replaced.map(|run_no| (run_no, false)));
         }
         FrameKind::Evict => {
             evicted = eviction::evicted_runs(pending_frame.body).unwrap_or_default();

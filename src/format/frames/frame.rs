@@ -10,10 +10,8 @@
 //!   taken.
 
 use crate::error::Damage;
-use crate::format::codec::{Decoded, Reader, Writer, at_most, check_crc, check_flags, check_zeros};
-use crate::types::{
-    AgentId, ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunId, RunNo, SegmentId, Seq, Timestamp,
-};
+use crate::format::codec::{Decoded, Reader, at_most, check_crc, check_flags, check_zeros};
+use crate::types::{ContentType, LogPosition, Lsn, MAX_KIND_LEN, RunNo, SegmentId, Seq, Timestamp};
 
 /// The length of a frame's header without an extra.
 pub const FRAME_HEADER_LEN: usize = 48;
@@ -30,8 +28,8 @@ pub const CHUNKS_LEN: usize = 16;
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Gives the agent and run id of a run number. It is the first frame of the run in each
-    /// segment.
+    /// Gives the agent and run id of a run number. It, a START or a PUT is the first frame of a run
+    /// in each segment.
     Bind = 1,
     /// A run is created.
     Start = 2,
@@ -53,6 +51,8 @@ pub enum FrameKind {
     Block = 12,
     /// All frames in front of the position in its sequence field were durable.
     Watermark = 13,
+    /// A version of a document: its ids, its record, and the version that it evicts.
+    Put = 14,
 }
 
 impl FrameKind {
@@ -70,6 +70,7 @@ impl FrameKind {
             11 => Self::Hold,
             12 => Self::Block,
             13 => Self::Watermark,
+            14 => Self::Put,
             _ => return None,
         })
     }
@@ -77,9 +78,13 @@ impl FrameKind {
     /// The length of the header of such a frame.
     pub const fn header_len(self, flags: u8) -> usize {
         match self {
-            Self::Chunk | Self::Commit | Self::Evict | Self::Seal | Self::Hold | Self::Block => {
-                LONG_HEADER_LEN
-            }
+            Self::Chunk
+            | Self::Commit
+            | Self::Evict
+            | Self::Seal
+            | Self::Hold
+            | Self::Block
+            | Self::Put => LONG_HEADER_LEN,
             Self::Record if flags & FLAG_CHUNKS != 0 => LONG_HEADER_LEN,
             Self::Record | Self::Bind | Self::Start | Self::End | Self::Watermark => {
                 FRAME_HEADER_LEN
@@ -104,7 +109,7 @@ pub const FLAG_CREATES: u8 = FLAG_LATE;
 pub const FLAG_CHUNKS: u8 = 1 << 2;
 /// A START that no caller requested: the run began with a record.
 pub const FLAG_IMPLICIT: u8 = 1 << 3;
-/// The frame belongs to a version of a document, not to a run.
+/// The frame belongs to a version of a document, not to a run. CHUNKs and PUTs have it.
 pub const FLAG_DOCUMENT: u8 = 1 << 4;
 /// The payload of a CHUNK is compressed.
 pub const FLAG_COMPRESSED: u8 = 1 << 5;
@@ -231,6 +236,7 @@ impl FrameHeader {
     }
 
     /// Sets the lengths and the checksum of a payload, which is the record kind and then the body.
+    /// Of a PUT the ids are in front of the kind, and the length of the kind stays as it is.
     pub fn set_payload(&mut self, name: &[u8], body: &[u8]) {
         let mut crc = crc32fast::Hasher::new();
         if !name.is_empty() {
@@ -238,7 +244,9 @@ impl FrameHeader {
         }
         crc.update(body);
         self.payload_crc = crc.finalize();
-        self.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
+        if self.kind != FrameKind::Put {
+            self.name_len = u8::try_from(name.len()).expect("kinds are at most 64 bytes");
+        }
         self.payload_len = crate::format::codec::len_u32(name.len() + body.len());
     }
 
@@ -325,6 +333,26 @@ impl FrameHeader {
         self.kind.frame_len(self.flags, self.payload_len as usize)
     }
 
+    /// The length of what the payload has in front of a record: the ids of a PUT.
+    #[expect(clippy::cast_possible_truncation, reason = "the length of a constant")]
+    pub const fn front_len(&self) -> u32 {
+        if !matches!(self.kind, FrameKind::Put) {
+            return 0;
+        }
+        let body = if self.flags & FLAG_CHUNKS == 0 { self.extra } else { CHUNKS_LEN as u32 };
+        self.payload_len.saturating_sub(body).saturating_sub(self.name_len as u32)
+    }
+
+    /// The length of the record in the frame, with its kind.
+    pub const fn record_len(&self) -> u32 {
+        self.payload_len.saturating_sub(self.front_len())
+    }
+
+    /// The payload without what it has in front of a record.
+    pub fn record_in<'p>(&self, payload: &'p [u8]) -> &'p [u8] {
+        payload.get(self.front_len() as usize..).unwrap_or_default()
+    }
+
     /// The offset of the payload in the segment.
     #[expect(clippy::cast_possible_truncation, reason = "a header is 56 bytes long at most")]
     pub const fn payload_at(&self) -> u32 {
@@ -351,23 +379,6 @@ pub fn may_be_header(bytes: &[u8]) -> bool {
 
 fn kind_of(head: &[u8; FRAME_HEADER_LEN]) -> Option<FrameKind> {
     FrameKind::from_code(head[12])
-}
-
-/// The payload of BIND and, in front of the metadata, of START: the two ids.
-pub fn encode_ids(agent: &AgentId, run: &RunId, out: &mut Vec<u8>) {
-    Writer::new(out)
-        .id_len(agent.as_str())
-        .id_len(run.as_str())
-        .bytes(agent.as_str().as_bytes())
-        .bytes(run.as_str().as_bytes());
-}
-
-/// Reads the two ids and what follows them.
-pub fn decode_ids(payload: &[u8]) -> Decoded<(AgentId, RunId, &[u8])> {
-    let mut reader = Reader::new(payload);
-    let (agent_len, run_len) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
-    let agent = reader.id(agent_len, AgentId::new)?;
-    Ok((agent, reader.id(run_len, RunId::new)?, reader.rest()))
 }
 
 /// The chunk row of a large record: CHUNK frames of the run, numbered from 0, without chunks of

@@ -4,4 +4,5 @@ pub mod block;
 pub mod compression;
 pub mod eviction;
 pub mod frame;
+pub mod ids;
 pub(crate) mod record_frame;

@@ -43,7 +43,7 @@ struct Size {
 }
 
 const LARGE: Size = Size { first: 80, count: COUNT, least_part: 2 };
-const SMALL: Size = Size { first: 10, count: 40, least_part: 3 };
+const SMALL: Size = Size { first: 12, count: 40, least_part: 3 };
 const COUNT: usize = 120;
 const LEN: usize = 5_000;
 

@@ -81,7 +81,7 @@ fn evict_all(log: &RunLog, names: &[String]) -> Result<usize> {
 
 #[test]
 fn runs_of_a_store_that_was_reopened_on_a_full_disk_can_be_deleted() {
-    for count in (1..300).step_by(7) {
+    for count in (1..300).step_by(8) {
         let (log, names) = reopened_on_a_full_disk(count, false, true);
         for name in &names {
             let deleted = log.delete_run(name.as_str());

@@ -124,7 +124,7 @@ fn the_log_ends_in_zeros_although_a_later_segment_has_frames() {
     image[of_kind(&frames, FrameKind::Seal, 0).0].fill(0);
     let (disk, log) = open(&image);
     assert!(log.recovery_report().torn.is_some());
-    assert_eq!(is_prefix(&log), frames.len() - 1 - 2);
+    assert_eq!(is_prefix(&log), frames.len() - 1 - 1);
     goes_on(&disk, log);
 }
 
@@ -138,7 +138,7 @@ fn a_torn_seal_above_the_floor_ends_the_log_and_is_written_again() {
     let (seal, _) = of_kind(&frames, FrameKind::Seal, 0);
     image[seal.start + 56..seal.end].fill(0);
     let (disk, log) = open(&image);
-    assert_eq!(is_prefix(&log), frames.len() - 1 - 2);
+    assert_eq!(is_prefix(&log), frames.len() - 1 - 1);
     assert_eq!(of_kind(&frames_in(&disk.image(), 0), FrameKind::Seal, 0).0, seal);
     goes_on(&disk, log);
 }
@@ -198,7 +198,7 @@ fn a_failed_sync_of_an_opening_and_a_loss_of_power_leave_a_prefix() {
     fill(&log, 3);
     let mut image = disk.image();
     let frames = frames_in(&image, 0);
-    let durable = frames.len() - 1 - 2;
+    let durable = frames.len() - 1 - 1;
     image[of_kind(&frames, FrameKind::Seal, 0).0].fill(0);
     for sync in 0..6 {
         for (seed, survivors) in (0..8).flat_map(|seed| Survivors::ALL.map(|one| (seed, one))) {
@@ -367,7 +367,8 @@ fn below_the_floor_a_damaged_record_is_an_error_and_a_damaged_deletion_is_refuse
     let (_, log) = try_open(&changed(of_kind(&frames, FrameKind::Record, 1), 90));
     let log = log.unwrap();
     assert_eq!(log.trace("run").unwrap().filter(Result::is_ok).count(), 6);
-    for (kind, offset) in [(FrameKind::Evict, 74), (FrameKind::Bind, 76), (FrameKind::Record, 20)] {
+    for (kind, offset) in [(FrameKind::Evict, 74), (FrameKind::Start, 60), (FrameKind::Record, 20)]
+    {
         let damaged = changed(of_kind(&frames, kind, 0), offset);
         let Place::Frame(_) = refuses(&damaged, "frame") else { panic!("{kind:?}") };
         // A reader shows what is in front of the damage, and reports it.

@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runlog::format::frames::block::{BlockHead, seq_in};
-use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FrameCheck, decode_ids};
+use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FrameCheck};
+use runlog::format::frames::ids::names_in;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{FrameHeader, FrameKind};
 use runlog::salvaged::{Caveat, Missing};
@@ -236,19 +237,19 @@ fn places(image: &[u8]) -> Places {
             let payload = &segment[from..from + header.payload_len as usize];
             at += header.frame_len();
             let run = header.run_no.0;
+            if let Some((agent, name)) = names_in(header.kind, payload) {
+                places.names.insert(run, (agent.to_string(), name.to_string()));
+            }
+            if header.flags & FLAG_DOCUMENT != 0 {
+                places.documents.insert(run);
+            }
             match header.kind {
-                FrameKind::Bind | FrameKind::Start => {
-                    let (agent, name, _) = decode_ids(payload).unwrap();
-                    places.names.insert(run, (agent.to_string(), name.to_string()));
-                    if header.flags & FLAG_DOCUMENT != 0 {
-                        places.documents.insert(run);
-                    }
-                }
-                FrameKind::Record if header.flags & FLAG_CHUNKS != 0 => {
-                    let row = Chunks::decode(&payload[usize::from(header.name_len)..]).unwrap();
+                FrameKind::Record | FrameKind::Put if header.flags & FLAG_CHUNKS != 0 => {
+                    let record = header.record_in(payload);
+                    let row = Chunks::decode(&record[usize::from(header.name_len)..]).unwrap();
                     long.push((header, row, range));
                 }
-                FrameKind::Record => {
+                FrameKind::Record | FrameKind::Put => {
                     places.records.entry((run, header.seq.0)).or_default().push(vec![range]);
                 }
                 FrameKind::Block => {
@@ -683,10 +684,10 @@ fn a_last_frame_of_a_closed_store_that_damage_zeroed_is_told() {
 /// A loss of power left the deletion of the old version and the COMMIT.
 #[test]
 fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
-    let (record, chunk) = ((FrameKind::Record, 2000), (FrameKind::Chunk, 20_000));
+    let (record, chunk) = ((FrameKind::Put, 2000), (FrameKind::Chunk, 20_000));
     // It begins in the segment in front.
     let rolled = (FrameKind::Chunk, 100_000);
-    let parts = [(record, 0), (record, 1024), (chunk, 0), (chunk, 1024), (rolled, 0)];
+    let parts = [(record, 1024), (chunk, 0), (chunk, 1024), (rolled, 0)];
     for ((kind, len), from) in parts {
         let storage = Arc::new(MemoryStorage::new());
         let log = unindexed().create_storage(storage.clone()).unwrap();
@@ -697,7 +698,7 @@ fn a_document_whose_next_version_was_torn_is_salvaged_as_it_was() {
         log.docs().put("state", "key", &next).unwrap();
         let mut image = storage.to_bytes();
         let frames = frames_in(&image, usize::from(len > EXTENT));
-        assert_eq!(frames.last().unwrap().1.kind, FrameKind::Commit);
+        assert_eq!(frames.last().unwrap().1.kind, FrameKind::Put);
         let mut torn = frames.iter().filter(|frame| frame.1.kind == kind);
         let torn = torn.next_back().unwrap().0.clone();
         image[torn.start + from..torn.end].fill(0);

@@ -15,14 +15,15 @@ use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
 use crate::engine::write::append::{advance, find, next_seq};
-use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_record};
+use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_put, pending_record};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Ticket;
 use crate::error::{Error, Result, Sized};
+use crate::format::FrameKind;
 use crate::format::frames::eviction::Eviction;
-use crate::format::frames::frame::{self, FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT};
+use crate::format::frames::frame::FLAG_BATCH;
+use crate::format::frames::ids::{encode_put, ids_len};
 use crate::format::segments::run_set::RunSet;
-use crate::format::{FrameHeader, FrameKind};
 use crate::types::{
     AgentId, Durability, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version,
 };
@@ -32,16 +33,18 @@ const EVICTIONS: usize = 1000;
 
 /// The bytes of an eviction without a receipt.
 const EVICTION_LEN: usize = 32;
-/// About how many bytes the log has of a version of a document beside its value: its frames, what
-/// directories list of it, and the frame that evicts it.
-const VERSION_LEN: u64 = 512;
+/// About how many bytes the log has of a version of a document beside its value: in its frame, and
+/// what directories list of it and of its eviction.
+const VERSION_LEN: u64 = 320;
 
 /// A write with checked ids, and its number.
 struct Planned<'a> {
     space: AgentId,
     id: RunId,
-    /// The ids, as the payload of the START of a document.
-    ids: Vec<u8>,
+    /// What the PUT of a document has in front of its record.
+    front: Vec<u8>,
+    /// The version that the PUT evicts.
+    replaced: RunNo,
     write: Write<'a>,
     /// The version that a put will have, or the run of a record.
     run_no: RunNo,
@@ -56,6 +59,8 @@ struct Planned<'a> {
 struct Found {
     versions: Vec<Option<Version>>,
     evicted: Vec<RunNo>,
+    /// Those of them that no PUT evicts.
+    others: Vec<RunNo>,
     /// The segments in which the catalog knows frames of the evicted versions.
     stored: Vec<SegmentId>,
     /// The bytes of these versions.
@@ -133,12 +138,16 @@ impl Log {
                 let what = "a batch must not write a document twice";
                 return Err(Error::InvalidArgument { what });
             }
-            let mut ids = Vec::new();
-            if matches!(write, Write::Put { .. }) {
-                frame::encode_ids(&space, &id, &mut ids);
-            }
-            let (write, run_no, body, pending) = (*write, RunNo(0), None, false);
-            planned.push(Planned { space, id, ids, write, run_no, body, pending });
+            planned.push(Planned {
+                space,
+                id,
+                front: Vec::new(),
+                replaced: RunNo(0),
+                write: *write,
+                run_no: RunNo(0),
+                body: None,
+                pending: false,
+            });
         }
         Ok(planned)
     }
@@ -146,10 +155,13 @@ impl Log {
     /// The limit above which payloads are written in chunks, so that the batch fits a segment.
     fn rows_of(&self, planned: &[Planned<'_>]) -> Result<Rows<'_>> {
         let records: Vec<NewRecord<'_>> = planned.iter().filter_map(Planned::record).collect();
-        // A START and a BIND, or the BIND of a run, and one version that is evicted.
+        // The ids of a document twice, since chunks need a BIND, or the BIND of a run, and one
+        // version that is evicted.
         let others = planned.iter().map(|planned| match planned.write {
-            Write::Put { .. } => 2 * FrameKind::Bind.frame_len(0, planned.ids.len()) + EVICTION_LEN,
-            Write::Append { .. } => FrameKind::Bind.frame_len(0, 4 + planned.ids_len()),
+            Write::Put { .. } => {
+                2 * FrameKind::Bind.frame_len(0, ids_len(planned.names_len())) + EVICTION_LEN
+            }
+            Write::Append { .. } => FrameKind::Bind.frame_len(0, ids_len(planned.names_len())),
             Write::Delete { .. } => EVICTION_LEN,
             Write::Expect { .. } => 0,
         });
@@ -233,7 +245,7 @@ impl Log {
         state: &mut LogState,
         batch: &Batch<'_>,
         planned: &mut [Planned<'_>],
-        Found { mut versions, evicted, stored, dead }: Found,
+        Found { mut versions, evicted, others, stored, dead }: Found,
         now: Timestamp,
     ) -> Result<(Vec<Option<Version>>, Lsn, LogPosition)> {
         let fresh = evicted.iter().flat_map(|run_no| state.fresh_segments(*run_no));
@@ -246,8 +258,12 @@ impl Log {
                 fresh.push(write.run_no);
             }
             *version = Some(Version(write.run_no.0));
+            encode_put(&write.space, &write.id, write.replaced, &mut write.front);
+            if let Some(record) = write.record() {
+                write.front.extend_from_slice(record.record_kind().as_bytes());
+            }
         }
-        let placed = self.place_writes(state, batch, planned, &evicted, now);
+        let placed = self.place_writes(state, batch, planned, &others, now);
         let Ok((lsn, end)) = placed else {
             for run_no in fresh {
                 state.active.remove(run_no);
@@ -264,13 +280,13 @@ impl Log {
         state: &mut LogState,
         batch: &Batch<'_>,
         planned: &[Planned<'_>],
-        evicted: &[RunNo],
+        others: &[RunNo],
         now: Timestamp,
     ) -> Result<(Lsn, LogPosition)> {
         let mut pending = self.write_drafts(state, planned, now)?;
         let frames = pending.iter().map(|pending_frame| pending_frame.header.frame_len());
         let is_short = frames.sum::<usize>() <= most_urgent(self.extent_size);
-        let gone: Vec<Vec<Eviction>> = evicted.chunks(EVICTIONS).map(without_receipts).collect();
+        let gone: Vec<Vec<Eviction>> = others.chunks(EVICTIONS).map(without_receipts).collect();
         let mut bodies = vec![Vec::new(); gone.len()];
         let evicts =
             gone.iter().zip(&mut bodies).map(|(some, body)| PendingFrame::evict(some, now, body));
@@ -285,16 +301,19 @@ impl Log {
         } else {
             Urgency::Normal
         };
-        for pending_frame in &mut pending {
-            pending_frame.header.flags |= FLAG_BATCH;
+        // One frame counts or does not, by itself.
+        if pending.len() > 1 {
+            for pending_frame in &mut pending {
+                pending_frame.header.flags |= FLAG_BATCH;
+            }
+            let mut commit = PendingFrame::empty(FrameKind::Commit, RunNo(0), now);
+            commit.header.extra = u32::try_from(pending.len()).map_err(|_| Error::TooLarge {
+                what: Sized::Batch,
+                len: pending.len() as u64,
+                max: u32::MAX.into(),
+            })?;
+            pending.push(commit);
         }
-        let mut commit = PendingFrame::empty(FrameKind::Commit, RunNo(0), now);
-        commit.header.extra = u32::try_from(pending.len()).map_err(|_| Error::TooLarge {
-            what: Sized::Batch,
-            len: pending.len() as u64,
-            max: u32::MAX.into(),
-        })?;
-        pending.push(commit);
         let end = self.place(state, &mut pending, urgency, batch.level())?;
         Ok((pending.last().map_or(Lsn(0), |pending_frame| pending_frame.header.lsn), end))
     }
@@ -307,27 +326,24 @@ impl Log {
         now: Timestamp,
     ) -> Result<Vec<PendingFrame<'a>>> {
         let mut next: Vec<(RunNo, Seq)> = Vec::new();
-        let mut pending = Vec::with_capacity(2 * planned.len() + 2);
+        let mut pending = Vec::with_capacity(planned.len() + 2);
         for write in planned {
             let (Some(record), Some(body)) = (write.record(), &write.body) else { continue };
             let at = record.time().unwrap_or(now);
-            let mut pending_frame = pending_record(write.run_no, &record, body, at);
             if matches!(write.write, Write::Put { .. }) {
-                let mut start = FrameHeader::new(FrameKind::Start, write.run_no, at);
-                start.flags = FLAG_DOCUMENT | FLAG_CREATES;
-                pending.push(PendingFrame::new(start, &[], &write.ids));
-                pending_frame.header.flags |= FLAG_DOCUMENT;
-            } else {
-                let place = next.iter().position(|(run_no, _)| *run_no == write.run_no);
-                let place = place.unwrap_or_else(|| {
-                    let seq = state.active.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
-                    next.push((write.run_no, seq));
-                    next.len() - 1
-                });
-                let Some((_, seq)) = next.get_mut(place) else { return Err(Error::Poisoned) };
-                pending_frame.header.seq = *seq;
-                seq.0 = seq.0.saturating_add(1);
+                pending.push(pending_put(write.run_no, &record, (&write.front, body), at));
+                continue;
             }
+            let mut pending_frame = pending_record(write.run_no, &record, body, at);
+            let place = next.iter().position(|(run_no, _)| *run_no == write.run_no);
+            let place = place.unwrap_or_else(|| {
+                let seq = state.active.get(write.run_no).map_or(Seq(0), |run| run.next_seq);
+                next.push((write.run_no, seq));
+                next.len() - 1
+            });
+            let Some((_, seq)) = next.get_mut(place) else { return Err(Error::Poisoned) };
+            pending_frame.header.seq = *seq;
+            seq.0 = seq.0.saturating_add(1);
             pending.push(pending_frame);
         }
         Ok(pending)
@@ -399,7 +415,13 @@ fn look_in(
                 let version = check_expected(write, versions, expected)?;
                 let is_pending =
                     |run_no: &RunNo| state.active.get(*run_no).is_some_and(|run| run.pending);
-                found.evicted.extend(versions.numbers().filter(|run_no| !is_pending(run_no)));
+                let mut numbers = versions.numbers().filter(|run_no| !is_pending(run_no));
+                let mut evicted: Vec<RunNo> = numbers.by_ref().collect();
+                found.evicted.extend_from_slice(&evicted);
+                if matches!(write.write, Write::Put { .. }) {
+                    write.replaced = evicted.pop().unwrap_or_default();
+                }
+                found.others.append(&mut evicted);
                 found.stored.extend(versions.stored_in());
                 let beside = VERSION_LEN * versions.numbers().count() as u64;
                 found.dead = found.dead.saturating_add(versions.bytes()).saturating_add(beside);
@@ -462,7 +484,7 @@ impl<'a> Planned<'a> {
             .is_some_and(|record| record.record_kind().len() + record.payload().len() > limit)
     }
 
-    fn ids_len(&self) -> usize {
+    fn names_len(&self) -> usize {
         self.space.as_str().len() + self.id.as_str().len()
     }
 }

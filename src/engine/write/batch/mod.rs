@@ -1,12 +1,12 @@
 //! Writing documents, and records with them: after any failure all of it exists, or nothing.
 //!
-//! A version of a document is stored as a run of its own with one record (`FLAG_DOCUMENT`). Writing
-//! the next version evicts the older ones in the same batch of frames. So old versions are treated
-//! like deleted runs, and the rest of the engine needs no special case for documents.
+//! A version of a document is a run of its own with one record, in one PUT frame. That frame also
+//! evicts the version before it. So the engine treats old versions like deleted runs, and needs no
+//! special case for documents.
 //!
-//! Ordering: only the batch with the next version evicts a version, and that batch counts only with
-//! its COMMIT. So at any moment, after any crash, a document has exactly one version, or none if it
-//! was deleted.
+//! Ordering: only the frame of the next version, or its batch, evicts a version. A frame counts as
+//! a whole, and a batch with its COMMIT. So at any moment, after any crash, a document has exactly
+//! one version, or none if it was deleted.
 
 mod commit;
 

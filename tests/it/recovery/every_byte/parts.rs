@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use runlog::RunNo;
-use runlog::format::frames::frame::{FLAG_BATCH, FLAG_CHUNKS, decode_ids};
+use runlog::format::frames::frame::{FLAG_BATCH, FLAG_CHUNKS};
+use runlog::format::frames::ids::{ids_len, names_in};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, PAGE};
 
@@ -28,6 +29,8 @@ enum Kind {
 struct Frame {
     kind: FrameKind,
     header_len: usize,
+    /// The length of the header, and of the ids behind it.
+    basis: usize,
     is_sealed: bool,
     /// The records that it is needed for, with the name of their run or document.
     items: Vec<(String, u64)>,
@@ -37,29 +40,34 @@ struct Frame {
 pub(super) fn parts(image: &[u8]) -> Vec<Part> {
     let mut segments = Vec::new();
     let mut names = BTreeMap::<RunNo, String>::new();
+    let mut naming = BTreeMap::<RunNo, usize>::new();
     for base in (EXTENTS_AT as usize..image.len()).step_by(EXTENT) {
         let extent = &image[base..(base + EXTENT).min(image.len())];
         let Ok(header) = SegmentHeader::decode(extent) else { continue };
         let (mut at, mut frames) = (SEGMENT_HEADER_LEN, Vec::new());
+        let mut ids_of = BTreeMap::new();
         while let Some(rest) = extent.get(at as usize..)
             && let Ok(frame) = FrameHeader::decode(rest, header.key, at)
         {
             let from = base + at as usize;
-            if matches!(frame.kind, FrameKind::Bind | FrameKind::Start) {
-                let payload = &image[from + frame.header_len()..][..frame.payload_len as usize];
-                let (_, run, _) = decode_ids(payload).unwrap();
+            let payload = &image[from + frame.header_len()..][..frame.payload_len as usize];
+            if let Some((agent, run)) = names_in(frame.kind, payload) {
                 names.insert(frame.run_no, run.to_string());
+                *naming.entry(frame.run_no).or_insert(0) += 1;
+                let ids = ids_len(agent.as_str().len() + run.as_str().len());
+                let replaced = if frame.kind == FrameKind::Put { 8 } else { 0 };
+                ids_of.insert(from, frame.header_len() + ids + replaced);
             }
             at += u32::try_from(frame.frame_len()).unwrap();
             frames.push((from, frame));
         }
-        segments.push((base, frames));
+        segments.push((base, frames, ids_of));
     }
-    let all = segments.iter().flat_map(|(_, frames)| frames).map(|(_, frame)| frame);
+    let all = segments.iter().flat_map(|(_, frames, _)| frames).map(|(_, frame)| frame);
     let large = all.filter(|frame| frame.flags & FLAG_CHUNKS != 0);
     let large: BTreeSet<(RunNo, u64)> = large.map(|frame| (frame.run_no, frame.seq.0)).collect();
     let mut parts = Vec::new();
-    for (base, frames) in segments {
+    for (base, frames, ids_of) in segments {
         let range = base..base + SEGMENT_HEADER_LEN as usize;
         parts.push(Part { range, kind: Kind::SegmentHeader });
         let is_sealed = frames.iter().any(|(_, frame)| frame.kind == FrameKind::Seal);
@@ -71,8 +79,16 @@ pub(super) fn parts(image: &[u8]) -> Vec<Part> {
             };
             let name = |(of, seq): &(RunNo, u64)| (names[of].clone(), *seq);
             let items = items.into_iter().map(name).chain(items_of(&frames, number, &names));
-            let items = items.collect();
+            let mut items: Vec<(String, u64)> = items.collect();
+            // Without a directory, the only frame with the ids of a run names its records.
+            if !is_sealed && naming.get(&frame.run_no) == Some(&1) && ids_of.contains_key(at) {
+                let of_run = frames.iter().filter(|(_, other)| other.run_no == frame.run_no);
+                let records = of_run.filter(|(_, other)| other.kind == FrameKind::Record);
+                items.extend(records.map(|(_, other)| name(&(other.run_no, other.seq.0))));
+            }
+            let basis = ids_of.get(at).copied().unwrap_or(frame.header_len());
             let kind = Kind::Frame(Frame {
+                basis,
                 kind: frame.kind,
                 header_len: frame.header_len(),
                 is_sealed,
@@ -93,13 +109,11 @@ fn items_of(
     let frame = &frames[number].1;
     let of = |frame: &FrameHeader| names.get(&frame.run_no).cloned().unwrap_or_default();
     match frame.kind {
-        FrameKind::Record => vec![(of(frame), frame.seq.0)],
+        FrameKind::Record | FrameKind::Put => vec![(of(frame), frame.seq.0)],
         FrameKind::Block => {
             let all = frame.seq.0..frame.seq.0 + u64::from(frame.extra);
             all.map(|seq| (of(frame), seq)).collect()
         }
-        // A document is lost with each frame of it.
-        FrameKind::Start => vec![(of(frame), 0)],
         _ => Vec::new(),
     }
     .into_iter()
@@ -153,7 +167,7 @@ pub(super) fn name_of(parts: &[Part], at: &Range<usize>) -> String {
 
 /// Whether a part of this name is what users wrote, or nothing.
 pub(super) fn is_bulk(name: &str) -> bool {
-    let payloads = ["Record payload", "Chunk payload", "Block payload"];
+    let payloads = ["Record payload", "Put payload", "Chunk payload", "Block payload"];
     name == "no frame" || payloads.iter().any(|payload| name.ends_with(payload))
 }
 
@@ -177,8 +191,8 @@ pub(super) fn may_refuse(parts: &[Part], at: &Range<usize>) -> bool {
             let is_item = matches!(
                 frame.kind,
                 FrameKind::Record | FrameKind::Chunk | FrameKind::Start | FrameKind::End
-            ) || frame.kind == FrameKind::Hold;
-            !is_item || at.start < part.range.start + frame.header_len
+            ) || matches!(frame.kind, FrameKind::Hold | FrameKind::Put);
+            !is_item || at.start < part.range.start + frame.basis
         }
     })
 }
