@@ -12,8 +12,9 @@
 
 use std::io::ErrorKind;
 
+use runlog::env::Clock as _;
 use runlog::{Compression, Rule, RunQuery, RunRef, TailWriter};
-use runlog_sim::{Fault, OpKind, SimDisk, Survivors};
+use runlog_sim::{Fault, OpKind, SimClock, SimDisk, SimEntropy, Survivors};
 
 use crate::support::background::Background;
 use crate::support::campaign::{Counts, caught, in_parallel};
@@ -292,8 +293,10 @@ impl Grown {
     /// Continues until the manifest has outgrown it, with a failure; returns how many calls of that
     /// kind there were. Then everything can be deleted, unless the store was poisoned.
     fn outgrow(&self, failure: Option<(OpKind, u64, Fault)>) -> [u64; 2] {
-        let (machine, model) = (self.machine.clone(), self.model.clone());
-        let mut world = World::resume(1, machine, model, self.image.clone());
+        // Cases run at once, so each has a clock and random numbers of its own.
+        let (clock, entropy) = (SimClock::new(self.machine.clock.now()), SimEntropy::new(99));
+        let machine = Machine { clock, entropy, ..self.machine.clone() };
+        let mut world = World::resume(1, machine, self.model.clone(), self.image.clone());
         world.may_fail = true;
         let disk = world.disk.clone();
         let _ = disk.take_counts();
