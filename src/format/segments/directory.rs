@@ -216,8 +216,9 @@ impl<'a> Directory<'a> {
             if at != end || last_run >= Some(head.run_no) {
                 return Err(Damage::Mismatch);
             }
-            for group in 0..head.listed.div_ceil(GROUP) {
-                self.check_group(self.list_of(slot)?, group)?;
+            let list = self.list_of(slot)?;
+            for group in 0..list.len.div_ceil(GROUP) {
+                self.check_group(list, group)?;
             }
             hashes.push((self.tables.ids.of_entry(&entry), slot));
             (end, last_run) = (at + head.entry_len(), Some(head.run_no));

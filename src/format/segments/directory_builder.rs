@@ -264,3 +264,104 @@ impl DirectoryBuilder {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Directory;
+    use crate::format::segments::directory::IdHash;
+
+    const RUN: RunNo = RunNo(7);
+    const KEY: DirectoryKey = DirectoryKey { salt: 5, end: 4096, ids: IdHash::new([9; 16]) };
+
+    fn bound() -> DirectoryBuilder {
+        let mut builder = DirectoryBuilder::default();
+        builder.bind(RUN, AgentId::new("agent").unwrap(), RunId::new("run").unwrap());
+        builder
+    }
+
+    fn record(builder: &mut DirectoryBuilder, seq: u64, in_chunks: bool) {
+        let lsn = Lsn(100 + builder.encoded_len() as u64);
+        let at = RecordsAt { offset: 64, lsn, seq: Seq(seq), count: 1, in_chunks };
+        builder.push_records_at(builder.slot(RUN).unwrap(), at, |_| {});
+    }
+
+    fn chunk(builder: &mut DirectoryBuilder, row: u64, number: u32) {
+        let lsn = Lsn(100 + builder.encoded_len() as u64);
+        let at = ChunkAt { offset: 64, lsn, row: Lsn(row), number };
+        builder.push_chunk_at(builder.slot(RUN).unwrap(), at, |_| {});
+    }
+
+    /// The records and the chunks of each part, as the encoded directory has them.
+    fn parts(builder: &DirectoryBuilder) -> Vec<(u32, u32)> {
+        let bytes = builder.encode(&KEY, RunNo(8));
+        let directory = Directory::new(&bytes, &KEY).unwrap();
+        directory.check().unwrap();
+        directory.parts(0).unwrap().map(|part| (part.records, part.chunks)).collect()
+    }
+
+    #[test]
+    fn a_part_ends_where_records_or_chunks_do_not_follow() {
+        let mut builder = bound();
+        for seq in [0, 1, 3] {
+            record(&mut builder, seq, false);
+        }
+        assert_eq!(parts(&builder), [(2, 0), (1, 0)], "a sequence is left out");
+        // Record 5, the first chunk of record 6; another segment has the second one.
+        let mut builder = bound();
+        record(&mut builder, 5, false);
+        chunk(&mut builder, 50, 0);
+        chunk(&mut builder, 50, 2);
+        record(&mut builder, 6, true);
+        assert_eq!(parts(&builder), [(1, 1), (1, 1)], "a chunk is left out");
+        let mut builder = bound();
+        record(&mut builder, 5, false);
+        record(&mut builder, 6, true);
+        assert_eq!(parts(&builder), [(1, 0), (1, 0)], "all chunks are left out");
+        // A row that nothing ended.
+        let mut builder = bound();
+        chunk(&mut builder, 50, 0);
+        chunk(&mut builder, 60, 0);
+        record(&mut builder, 0, true);
+        assert_eq!(parts(&builder), [(0, 1), (1, 1)], "a row is broken off");
+        let mut builder = bound();
+        record(&mut builder, 0, false);
+        chunk(&mut builder, 50, 0);
+        chunk(&mut builder, 50, 1);
+        record(&mut builder, 1, true);
+        assert_eq!(parts(&builder), [(2, 2)]);
+    }
+
+    #[test]
+    fn no_flipped_byte_and_no_other_end_is_overlooked() {
+        let mut builder = bound();
+        for seq in 0..130 {
+            record(&mut builder, seq, false);
+        }
+        builder.push_eviction(EvictionAt { run_no: RunNo(3), offset: 64, with_receipt: false });
+        let bytes = builder.encode(&KEY, RunNo(8));
+        let is_whole = |bytes: &[u8], key| {
+            Directory::new(bytes, key).and_then(|directory| directory.check()).is_ok()
+        };
+        assert!(is_whole(&bytes, &KEY));
+        let others = [DirectoryKey { end: 4088, ..KEY }, DirectoryKey { salt: 6, ..KEY }];
+        assert!(others.iter().all(|key| !is_whole(&bytes, key)));
+        // The zeros behind ids and offsets have no check, and are not read.
+        let unread = (0..bytes.len()).filter(|&at| {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            is_whole(&flipped, &KEY)
+        });
+        let unread: Vec<usize> = unread.collect();
+        assert!(unread.len() < 8 && unread.iter().all(|&at| bytes[at] == 0), "{unread:?}");
+    }
+
+    #[test]
+    fn more_records_than_two_bytes_count_are_listed() {
+        let mut builder = bound();
+        for seq in 0..90_000 {
+            record(&mut builder, seq, false);
+        }
+        assert_eq!(parts(&builder), [(90_000, 0)]);
+    }
+}
