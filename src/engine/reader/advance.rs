@@ -154,7 +154,11 @@ fn leave_durable(
     found.frames.retain(|lexed| position(lexed.header.position.offset) < floor);
     let end = found.frames.last().map_or(from, Lexed::end);
     if end < found.end || position(end) >= floor {
-        (found.end, found.stop) = (end, Stop::End);
+        found.end = end;
+        // Behind the piece a frame may state that more is durable.
+        if found.stop != Stop::PieceIsOver {
+            found.stop = Stop::End;
+        }
     }
 }
 

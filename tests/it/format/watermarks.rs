@@ -5,7 +5,11 @@ use std::sync::Arc;
 use runlog::env::Step;
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::FLAG_BATCH;
-use runlog::{Batch, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, Timestamp};
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Batch, Durability, Error, Metadata, NewRecord, Options, Outcome, ReaderOptions, RunLog,
+    Timestamp,
+};
 use runlog_sim::SimDisk;
 
 use crate::support::background::Background;
@@ -92,6 +96,23 @@ fn a_watermark_is_neither_in_a_batch_nor_between_a_bind_and_its_frame() {
     assert!(frames.last().unwrap().1.kind != FrameKind::Watermark);
     // A roll may sync, too.
     assert!((syncs / 2..=syncs + 20).contains(&marks), "{marks} of {syncs}");
+}
+
+/// So many records that one read of the reader does not reach the frame that states it.
+#[test]
+fn a_reader_of_durable_records_finds_how_far_the_log_is_durable_behind_many_frames() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options::new().extent_size(1 << 20).background(false);
+    let log = options.create_storage(storage.clone()).unwrap();
+    let run = log.start_run("agent", "run", process()).unwrap();
+    let reader = ReaderOptions::new().durable_only(true).open_storage(storage).unwrap();
+    (0..300).for_each(|_| drop(run.append(&[7; 1000]).unwrap()));
+    assert!(!reader.refresh().unwrap());
+    log.sync().unwrap();
+    let _ = run.append(b"not durable").unwrap();
+    assert!(reader.refresh().unwrap());
+    assert_eq!(reader.trace("run").unwrap().count(), 300);
+    assert!(!reader.refresh().unwrap());
 }
 
 /// The number of a CHUNK is tested with large records.
