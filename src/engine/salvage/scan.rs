@@ -10,7 +10,7 @@ use crate::engine::salvage::locate::Located;
 use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
-use crate::format::codec::{Decoded, len_u32};
+use crate::format::codec::len_u32;
 use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
 use crate::format::frames::frame::{FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT};
@@ -201,8 +201,7 @@ impl Scan {
             }
         }
         if let Some(directory) = directory {
-            // It was checked, so each part of it can be read.
-            let _ = self.note_directory(&directory);
+            self.note_directory(&directory);
         }
         Ok(())
     }
@@ -272,13 +271,11 @@ impl Scan {
         run.records.extend(whole.map(|spot| RecordAt { seq, lsn, spot }));
     }
 
-    /// Notes the contents of a directory, which lists also frames that cannot be read.
-    fn note_directory(&mut self, directory: &Directory<'_>) -> Decoded<()> {
-        for eviction in directory.evictions() {
-            self.evicted.insert(eviction?.run_no);
-        }
-        for slot in 0..directory.run_count() {
-            let entry = directory.run(slot)?;
+    /// Notes the contents of a directory, which lists also frames that cannot be read. An entry
+    /// that does not check costs what it says alone.
+    fn note_directory(&mut self, directory: &Directory<'_>) {
+        self.evicted.extend(directory.evictions().flatten().map(|eviction| eviction.run_no));
+        for entry in (0..directory.run_count()).filter_map(|slot| directory.run(slot).ok()) {
             let run = self.runs.entry(entry.run_no).or_default();
             run.name = run.name.take().or(Some((entry.agent, entry.run)));
             run.is_document |= entry.document;
@@ -297,7 +294,6 @@ impl Scan {
                 keep_latest(&mut run.hold, frame(hold.lsn, entry.last_at, u8::from(hold.held)));
             }
         }
-        Ok(())
     }
 
     /// The ranges of the file that are lost: what is no frame, and what the device could not read

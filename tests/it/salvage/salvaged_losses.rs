@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use runlog::format::EXTENTS_AT;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
+use runlog::format::{EXTENTS_AT, FrameKind};
 use runlog::salvaged::{Caveat, Missing};
 use runlog::storage::MemoryStorage;
-use runlog::{SalvageReport, salvage_storage};
+use runlog::{Outcome, RunStatus, SalvageReport, salvage_storage};
 
-use crate::support::frames::{EXTENT, unindexed};
+use crate::support::frames::{EXTENT, frames_in, unindexed};
 
 fn salvaged(image: &[u8]) -> (SalvageReport, Arc<MemoryStorage>) {
     let out = Arc::new(MemoryStorage::new());
@@ -41,6 +41,37 @@ fn is_reported(report: &SalvageReport, place: usize) -> bool {
         _ => false,
     };
     report.missing.iter().any(is_it) && report.caveats.contains(&Caveat::Deletions)
+}
+
+/// A segment of which the last frame is the END of `run`, and the directory begins with `other`.
+fn with_an_end_in_front_of_a_directory() -> Vec<u8> {
+    (1..)
+        .find_map(|records| {
+            let storage = Arc::new(MemoryStorage::new());
+            let log = unindexed().create_storage(storage.clone()).unwrap();
+            let other = log.start_run("agent", "other", ()).unwrap();
+            let run = log.start_run("agent", "run", ()).unwrap();
+            (0..records).for_each(|_| drop(other.append(&[1; 3000]).unwrap()));
+            let _ = run.end(&Outcome::completed()).unwrap();
+            (0..2).for_each(|_| drop(other.append(&[1; 7000]).unwrap()));
+            drop((run, other));
+            log.close().unwrap();
+            let image = storage.to_bytes();
+            let is_it = frames_in(&image, 0).iter().rev().nth(1)?.1.kind == FrameKind::End;
+            is_it.then_some(image)
+        })
+        .unwrap()
+}
+
+#[test]
+fn damage_where_frames_and_directory_meet_costs_the_entries_that_it_meets() {
+    let mut image = with_an_end_in_front_of_a_directory();
+    let [.., (end, _), (seal, header)] = &frames_in(&image, 0)[..] else { unreachable!() };
+    assert!(header.kind == FrameKind::Seal && seal.start - end.start < 100);
+    image[end.start..seal.start + header.header_len() + 40].fill(0);
+    let (_, out) = salvaged(&image);
+    let log = unindexed().open_storage(out).unwrap();
+    assert_eq!(log.run("run").unwrap().status, RunStatus::Completed);
 }
 
 fn records(out: Arc<MemoryStorage>) -> usize {
