@@ -37,15 +37,15 @@ const NO_MAPPING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Zeros {
     disk: Disk,
-    /// From the end of the log up to here there are zeros that this process wrote. 0 if frames
-    /// cannot be stored. It changes under the lock.
+    /// From the end of the log up to here there are zeros that this process wrote. It changes under
+    /// the lock, and becomes less only in a call that has the tail: 0 if frames cannot be stored.
     end: AtomicU32,
     ahead: Ranked<Ahead>,
 }
 
 #[derive(Debug, Default)]
 struct Ahead {
-    /// `None` if frames cannot be stored.
+    /// `None` if no zeros are written.
     tail: Option<Target>,
     /// Where the log ended at the last step.
     written: Option<LogPosition>,
@@ -139,9 +139,9 @@ impl Zeros {
         let goal = written.offset.saturating_add(tail.distance(moved));
         let goal = goal.next_multiple_of(tail.least());
         if let Err(error) = self.write(tail, goal, if maps { AHEAD } else { BLOCK }) {
-            // Calls write frames instead, and report what is wrong.
+            // Behind the end calls write frames, and report what is wrong. The end stays: a call
+            // may be about to store a frame in front of it.
             ahead.tail = None;
-            self.end.store(0, Ordering::Release);
             return Err(error);
         }
         if maps && moved > 0 {
@@ -184,6 +184,7 @@ mod tests {
 
     use super::*;
     use crate::engine::storage::MemoryStorage;
+    use crate::error::Error;
 
     /// Counts how often it is asked to map.
     #[derive(Debug, Default)]
@@ -199,18 +200,24 @@ mod tests {
         }
     }
 
+    const SEGMENT: SegmentId = SegmentId(1);
+
+    /// The zeros of a segment that is allocated up to here, and what counts how often they are
+    /// mapped.
+    fn begun(disk: &Disk, allocated: u32) -> (Zeros, Arc<Maps>) {
+        let (zeros, maps) = (Zeros::new(disk), Arc::new(Maps::default()));
+        let (extent_size, window) = (ExtentSize::DEFAULT, maps.clone());
+        zeros.begin(0, Target { segment: SEGMENT, at: 0, extent_size, window, allocated });
+        (zeros, maps)
+    }
+
     #[test]
     fn pages_are_not_mapped_within_a_second_after_a_call_waited_for_a_sync() {
-        let disk = Disk::new(Arc::new(MemoryStorage::new()));
-        let (zeros, maps) = (Zeros::new(&disk), Arc::new(Maps::default()));
-        let (segment, window) = (SegmentId(1), maps.clone());
-        let extent_size = ExtentSize::from_log2(22).unwrap();
-        let tail = Target { segment, at: 0, extent_size, window, allocated: 4 << 20 };
-        zeros.begin(0, tail);
+        let (zeros, maps) = begun(&Disk::new(Arc::new(MemoryStorage::new())), 4 << 20);
         let mut offset = 0;
         let mut step = |waiters, millis| {
             offset += 8;
-            let written = LogPosition { segment: SegmentId(1), offset };
+            let written = LogPosition { segment: SEGMENT, offset };
             zeros.step(written, waiters, Duration::from_millis(millis)).unwrap();
             maps.0.swap(0, Ordering::Relaxed)
         };
@@ -218,5 +225,27 @@ mod tests {
         assert_eq!([step(1, 900), step(1, 1_001), step(1, 1_002)], [0, 0, 1]);
         assert_eq!([step(2, 1_003), step(3, 1_500), step(3, 2_499), step(3, 2_500)], [0, 0, 0, 1]);
         assert!(zeros.end() >= offset + AHEAD && zeros.end() <= offset + 2 * AHEAD);
+    }
+
+    /// A call checks that there are zeros, and then stores a frame onto them.
+    #[test]
+    fn zeros_end_where_space_does_and_a_step_that_fails_takes_none_back() {
+        let disk = Disk::new(Arc::new(MemoryStorage::new()));
+        let (zeros, _) = begun(&disk, 5000);
+        let step = |offset| {
+            let written = LogPosition { segment: SEGMENT, offset };
+            zeros.step(written, 0, Duration::ZERO)
+        };
+        step(0).unwrap();
+        assert_eq!(zeros.end(), 5000);
+        assert!(!zeros.write_to(5008, AHEAD).unwrap());
+        zeros.allow(1 << 20);
+        step(0).unwrap();
+        let end = zeros.end();
+        assert!(end >= AHEAD);
+        disk.poison(&Error::Panicked);
+        assert!(step(end).is_err() && step(end).is_ok(), "it fails once");
+        assert_eq!(zeros.end(), end);
+        assert!(!zeros.write_to(end + 8, AHEAD).unwrap());
     }
 }
