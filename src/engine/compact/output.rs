@@ -15,7 +15,7 @@ use crate::format::segments::directory::{
 use crate::format::segments::run_entry::records_cost;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
-use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Timestamp};
+use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
 
 /// The contents of one output.
 #[derive(Debug, Default)]
@@ -239,7 +239,7 @@ impl Writing<'_> {
         let directory = output.builder.encode(&key, self.next_run_no);
         let mut header = FrameHeader::new(FrameKind::Seal, RunNo(0), self.now);
         header.lsn = last_lsn;
-        header.extra = end;
+        (header.extra, header.seq) = (end, Seq(self.next_run_no.0));
         let seal = PendingFrame::new(header, &[], &directory);
         let seal = output.append(seal);
         let sealed = SealedAt::of(&output.builder, end, &seal, self.next_run_no);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runlog::format::FrameKind;
+use runlog::format::segments::directory::TRAILER_LEN;
 use runlog::format::segments::segment::SEGMENT_HEADER_LEN;
 use runlog::storage::MemoryStorage;
 use runlog::{
@@ -69,6 +70,15 @@ fn damage(image: &mut [u8], frame: &Frame) {
     image[frame.0.start + frame.1.header_len() + 5] ^= 1;
 }
 
+/// Where the last offset that a directory lists is.
+fn last_offset(image: &[u8], (range, seal): &Frame) -> usize {
+    let payload = range.start + seal.header_len();
+    let trailer = payload + seal.payload_len as usize - TRAILER_LEN;
+    let places = u32::from_le_bytes(image[trailer + 8..trailer + 12].try_into().unwrap());
+    let entries = &image[payload..payload + places as usize];
+    payload + entries.len() - 4 * (entries.rchunks(4).position(|word| word != [0; 4]).unwrap() + 1)
+}
+
 /// Damages the first entry of the directory of a segment, and the names in its frames. Returns the
 /// segment.
 fn damage_names(image: &mut [u8], number: usize) -> SegmentId {
@@ -130,10 +140,11 @@ fn one_damaged_directory_changes_no_answer() {
     let all = seals(&image);
     assert!(all.len() > 8, "{}", all.len());
     for (_, seal) in all {
-        let (mut header, mut payload) = (image.clone(), image.clone());
+        let [mut header, mut entry, mut offset] = [(); 3].map(|()| image.clone());
         header[seal.0.start + 9] ^= 1;
-        damage(&mut payload, &seal);
-        for image in [header, payload] {
+        damage(&mut entry, &seal);
+        offset[last_offset(&image, &seal)] ^= 8;
+        for image in [header, entry, offset] {
             let of = seal.1.position.segment;
             assert_eq!(answers(&opened(&image, &plain)), healthy, "{of}: without an index");
             assert_eq!(answers(&reader(&image)), healthy, "{of}: a reader");
@@ -149,6 +160,29 @@ fn one_damaged_directory_changes_no_answer() {
             assert_eq!(answers(&log), healthy, "{of}: behind a compaction");
         }
     }
+}
+
+/// The key of the hashes of ids is in the superblocks too.
+#[test]
+fn a_reader_finds_runs_by_their_ids_although_the_static_header_is_damaged() {
+    let image = store();
+    let healthy = answers(&opened(&image, &options()));
+    let mut damaged = image.clone();
+    damaged[40] ^= 1;
+    assert_eq!(answers(&reader(&damaged)), healthy);
+}
+
+/// Also those of outputs: without the manifest nothing else does.
+#[test]
+fn each_seal_frame_states_the_next_run_number_of_its_directory() {
+    let image = store();
+    let all = seals(&image);
+    for (_, (range, seal)) in &all {
+        let trailer = range.start + seal.header_len() + seal.payload_len as usize - TRAILER_LEN;
+        let stated = image[trailer + 40..trailer + 48].try_into().unwrap();
+        assert_eq!(seal.seq.0, u64::from_le_bytes(stated), "{}", seal.position);
+    }
+    assert!(all.len() > 8);
 }
 
 #[test]
