@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use runlog::format::segments::directory::{DIRECTORY_MAGIC, TRAILER_LEN};
 use runlog::format::{EXTENTS_AT, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT, map::owner};
 use runlog::{Owner, Timestamp};
 use runlog_fuzz::sample::sample;
@@ -23,6 +24,8 @@ fn main() -> std::io::Result<()> {
         part(MANIFEST_AT, 64 + 12 * 40),
         part(EXTENTS_AT + 64, 400),
         part(EXTENTS_AT + 64 + 48, 200),
+        part(EXTENTS_AT + 64 + 48, 200),
+        directory(&file).to_vec(),
     ];
     for (number, page) in (0_u8..).zip(&pages) {
         write("decoders", &format!("structure-{number}"), number << 1, page)?;
@@ -45,6 +48,18 @@ fn main() -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The directory of the first sealed segment.
+fn directory(file: &[u8]) -> &[u8] {
+    let magic = |bytes: &[u8]| bytes == DIRECTORY_MAGIC;
+    let trailer = file.windows(DIRECTORY_MAGIC.len()).position(magic).expect("one is sealed");
+    let word = |at: usize| -> usize {
+        u32::from_le_bytes(file[trailer + at..][..4].try_into().expect("four bytes")) as usize
+    };
+    let (places, runs, evictions, sections) = (word(8), word(12), word(16), word(20));
+    let front = places + 12 * runs + 16 * evictions + sections;
+    &file[trailer - front..trailer + TRAILER_LEN]
 }
 
 fn write(target: &str, name: &str, first: u8, rest: &[u8]) -> std::io::Result<()> {

@@ -16,7 +16,7 @@ use runlog::format::segments::directory::{DirectoryKey, IdHash};
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{Directory, FrameKind};
 use runlog::{RunNo, Timestamp};
-use runlog_fuzz::checks::{repair, repair_change, repair_frame};
+use runlog_fuzz::checks::{repair, repair_change, repair_directory, repair_frame, repair_ids};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, rest)) = data.split_first() else { return };
@@ -57,7 +57,8 @@ fuzz_target!(|data: &[u8]| {
         6 => area(bytes, repaired),
         7 => frame_header(bytes, repaired),
         8 => payloads(&bytes),
-        _ => read_directory(&bytes),
+        9 => decode_all_ids(bytes, repaired),
+        _ => read_directory(bytes, repaired),
     }
 });
 
@@ -110,12 +111,6 @@ fn frame_header(mut bytes: Vec<u8>, repaired: bool) {
 }
 
 fn payloads(bytes: &[u8]) {
-    if let Ok((agent, run, rest)) = ids::decode_ids(bytes) {
-        let mut again = Vec::new();
-        ids::encode_ids(&agent, &run, &mut again);
-        again.extend_from_slice(rest);
-        assert_eq!(again, bytes);
-    }
     if let Ok(chunks) = frame::Chunks::decode(bytes) {
         assert_eq!(chunks.encode(), bytes);
     }
@@ -132,6 +127,37 @@ fn payloads(bytes: &[u8]) {
         assert!(out.len() <= 1 << 20);
     }
     block_payload(bytes);
+}
+
+fn decode_all_ids(bytes: Vec<u8>, repaired: bool) {
+    for kind in [FrameKind::Start, FrameKind::Put] {
+        let (mut bytes, mut again) = (bytes.clone(), Vec::new());
+        if repaired {
+            repair_ids(kind as u8, &mut bytes);
+        }
+        assert_eq!(
+            ids::names_in(kind, &bytes).is_some(),
+            match kind {
+                FrameKind::Put => ids::decode_put(&bytes).is_ok(),
+                _ => ids::decode_ids(&bytes).is_ok(),
+            }
+        );
+        let rest = match kind {
+            FrameKind::Put => ids::decode_put(&bytes).map(|(space, key, replaced, rest)| {
+                ids::encode_put(&space, &key, replaced.unwrap_or_default(), &mut again);
+                rest
+            }),
+            _ => ids::decode_ids(&bytes).map(|(agent, run, rest)| {
+                ids::encode_ids(&agent, &run, &mut again);
+                rest
+            }),
+        };
+        if let Ok(rest) = rest {
+            again.extend_from_slice(rest);
+            assert_eq!(again, bytes);
+            let _ = ids::without_replaced(&bytes);
+        }
+    }
 }
 
 fn block_payload(bytes: &[u8]) {
@@ -154,9 +180,12 @@ fn block_payload(bytes: &[u8]) {
     }
 }
 
-fn read_directory(bytes: &[u8]) {
+fn read_directory(mut bytes: Vec<u8>, repaired: bool) {
     let key = DirectoryKey { salt: 7, end: 64, ids: IdHash::default() };
-    let Ok(view) = Directory::new(bytes, &key) else { return };
+    if repaired {
+        repair_directory(&mut bytes, key.salt, key.end);
+    }
+    let Ok(view) = Directory::new(&bytes, &key) else { return };
     for slot in 0..view.run_count().min(64) {
         let _ = (view.run(slot), view.run_no(slot), view.parts(slot).map(Iterator::count));
         let _ = (view.listed_offset(slot, 0), view.listed_offset(slot, u32::MAX));

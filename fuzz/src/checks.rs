@@ -1,9 +1,12 @@
 //! Corrects the checksums of a damaged file, so that the damage is not detected by them. The
 //! offsets are those of the specification.
 
+use core::ops::Range;
+
 use runlog::format::FrameKind;
 use runlog::format::frames::frame::{FRAME_ALIGN, FRAME_HEADER_LEN, LONG_HEADER_LEN};
 use runlog::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN};
+use runlog::format::segments::directory::TRAILER_LEN;
 use runlog::format::{EXTENTS_AT, MANIFEST_AREA_LEN, MANIFEST_AT, OWNER_AT, SUPERBLOCK_AT};
 
 const PAGE: usize = 4096;
@@ -32,8 +35,56 @@ fn header_len(frame: &[u8]) -> usize {
     FrameKind::from_code(frame[12]).map_or(FRAME_HEADER_LEN, |kind| kind.header_len(frame[13]))
 }
 
+/// Repairs the directory of a segment with this salt, whose log ends at `end`: the checks of its
+/// entries, of their offsets, and of its tables.
+pub fn repair_directory(bytes: &mut [u8], salt: u64, end: u32) {
+    let seal = |bytes: &mut [u8], place: usize, covered: Range<usize>, at: usize| {
+        let Some(checked) = bytes.get(covered) else { return };
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&salt.to_le_bytes());
+        crc.update(&end.to_le_bytes());
+        crc.update(&(at as u32).to_le_bytes());
+        crc.update(checked);
+        let crc = crc.finalize().to_le_bytes();
+        if let Some(place) = bytes.get_mut(place..place + 4) {
+            place.copy_from_slice(&crc);
+        }
+    };
+    let Some(trailer) = bytes.len().checked_sub(TRAILER_LEN) else { return };
+    let (places, runs) = (short(bytes, trailer + 8), short(bytes, trailer + 12));
+    for slot in 0..runs.min(bytes.len() / 4) {
+        let at = short(bytes, places + 4 * slot) * 8;
+        let Some(entry) = bytes.get(at..).filter(|entry| entry.len() >= 40) else { continue };
+        let (flags, parts) = (entry[4], short(entry, 12).min(entry.len()));
+        let optional = [(1, 8), (2, 12), (4, 20), (8, 12)];
+        let optional = optional.iter().filter(|(flag, _)| flags & flag != 0);
+        let fields = optional.map(|(_, len)| len).sum::<usize>() + if parts > 0 { 8 } else { 0 };
+        let ids = (short(entry, 6) & 0xffff) + (short(entry, 8) & 0xffff);
+        let part = |part: usize| {
+            let at = 40 + fields + 24 * part;
+            short(entry, at) + short(entry, at + 4)
+        };
+        let mut left = (0..parts).map(part).sum::<usize>().min(entry.len());
+        let behind = at + 40 + fields + 24 * parts + ids;
+        seal(bytes, at, at + 4..behind, at);
+        let mut list = behind.next_multiple_of(4);
+        while left > 0 {
+            let group = left.min(64);
+            seal(bytes, list, list + 4..list + 4 + 4 * group, list);
+            (list, left) = (list + 4 + 4 * group, left - group);
+        }
+    }
+    let last = bytes.len() - 4;
+    seal(bytes, last, places..last, places);
+}
+
+fn short(bytes: &[u8], at: usize) -> usize {
+    let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    u32::from_le_bytes(word.copied().unwrap_or_default()) as usize
+}
+
 /// Repairs the ids with which the payload of a frame of this type begins.
-fn repair_ids(code: u8, payload: &mut [u8]) {
+pub fn repair_ids(code: u8, payload: &mut [u8]) {
     let more = match FrameKind::from_code(code) {
         Some(FrameKind::Bind | FrameKind::Start) => 0,
         Some(FrameKind::Put) => 8,
@@ -94,6 +145,9 @@ fn repair_segment(extent: &mut [u8]) {
         let code = frame[12];
         if let Some(payload) = frame.get_mut(start..start + len) {
             repair_ids(code, payload);
+            if code == FrameKind::Seal as u8 {
+                repair_directory(payload, salt, at as u32);
+            }
             let crc = crc32fast::hash(payload).to_le_bytes();
             frame[4..8].copy_from_slice(&crc);
         }
