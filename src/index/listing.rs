@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::places::Places;
 use crate::error::Damage;
 use crate::format::codec::Decoded;
 use crate::index::catalog::{Order, RunKey, RunList};
-use crate::index::merge::{Directories, Said, fold};
+use crate::index::merge::{Directories, Said, fold, said_beside};
 use crate::index::row::RunRow;
 use crate::types::{AgentId, RunNo, RunStatus};
 
@@ -23,21 +22,20 @@ pub(crate) struct Listing {
 pub(crate) struct Listed {
     pub(crate) key: RunKey,
     agent: u32,
-    /// Its only entry, unless it has [`SEVERAL`].
+    /// One of its entries, and whether it has others.
     directory: u32,
     slot: u32,
+    has_others: bool,
     status: RunStatus,
     held: bool,
 }
 
-/// The slot of a run with several entries.
-const SEVERAL: u32 = u32::MAX;
-
 impl Listed {
-    /// The row of the run, if it has one entry only.
-    pub(crate) fn row<D: Directories>(&self, directories: &D) -> Option<Decoded<Option<RunRow>>> {
+    /// The row of the run.
+    pub(crate) fn row<D: Directories>(&self, directories: &D) -> Decoded<Option<RunRow>> {
         let said = Said { directory: self.directory as usize, slot: self.slot };
-        (self.slot != SEVERAL).then(|| fold(directories, &[said]).map(|state| state.row))
+        let all = if self.has_others { said_beside(directories, said)? } else { vec![said] };
+        Ok(fold(directories, &all)?.row)
     }
 }
 
@@ -62,13 +60,13 @@ impl Listing {
     /// The bytes of one run.
     const ENTRY: usize = size_of::<Listed>();
 
-    /// The runs of these directories; `None` if they and [`Places`] do not fit `most` bytes.
+    /// The runs of these directories; `None` if they do not fit `most` bytes.
     pub(crate) fn of<D: Directories>(directories: &D, most: usize) -> Decoded<Option<Self>> {
         let (mut evicted, mut count) = (HashSet::new(), 0);
         for index in 0..directories.segments().len() {
             directories.with(index, |view| {
                 count += view.run_count() as usize + view.eviction_count() as usize;
-                if count.saturating_mul(Self::ENTRY + Places::ENTRY) <= most {
+                if count.saturating_mul(Self::ENTRY) <= most {
                     let numbers = view.evictions().map(|found| found.map(|found| found.run_no));
                     numbers.into_iter().try_for_each(|run_no| {
                         evicted.insert(run_no?);
@@ -78,7 +76,7 @@ impl Listing {
                 Ok(())
             })?;
         }
-        if count.saturating_mul(Self::ENTRY + Places::ENTRY) > most {
+        if count.saturating_mul(Self::ENTRY) > most {
             return Ok(None);
         }
         let (mut agents, mut versions) = (Agents::default(), HashSet::new());
@@ -97,7 +95,8 @@ impl Listing {
                     let (key, agent) =
                         ((brief.at, brief.run_no), agents.number(view.ids(slot)?.1)?);
                     let (status, held) = (brief.status, brief.held);
-                    entries.push(Listed { key, agent, directory, slot, status, held });
+                    let has_others = false;
+                    entries.push(Listed { key, agent, directory, slot, has_others, status, held });
                 }
                 Ok(())
             })?;
@@ -165,7 +164,7 @@ fn joined<D: Directories>(directories: &D, entries: &[Listed]) -> Decoded<Option
         key: row.time_key(),
         status: row.status,
         held: row.is_held(),
-        slot: SEVERAL,
+        has_others: true,
         ..*first
     }))
 }

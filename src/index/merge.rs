@@ -31,18 +31,11 @@ pub(crate) trait Directories {
     /// segment says.
     fn with<R>(&self, index: usize, read: impl FnOnce(Directory<'_>) -> Decoded<R>) -> Decoded<R>;
 
-    /// The indexes, ascending, of the only directories that can have an entry of a run or evict it;
-    /// `None` if that is not known.
-    fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
-        let _ = run_no;
+    /// The indexes, ascending, of the only directories that can have entries of the run of which
+    /// this is one; `None` if that is not known.
+    fn places_beside(&self, said: Said) -> Option<Vec<usize>> {
+        let _ = said;
         None
-    }
-
-    /// What tells the segment at `index` from another one with the same id, with another end or
-    /// with another directory.
-    fn stamp(&self, index: usize) -> u64 {
-        let _ = index;
-        0
     }
 
     /// All runs in the order of lists, if that is kept.
@@ -56,13 +49,6 @@ pub(crate) trait Directories {
     /// Whether a few runs of a list are to be found without [`Directories::listing`].
     fn wants_few(&self) -> bool {
         true
-    }
-
-    /// The indexes, ascending, of the only directories that can have a run with this id, or a
-    /// document with this namespace and key; `None` if that is not known.
-    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> Option<Vec<usize>> {
-        let _ = (namespace, id);
-        None
     }
 }
 
@@ -102,17 +88,6 @@ impl Reach {
         (0..directories.segments().len()).filter(move |index| self.has(directories, *index))
     }
 
-    /// Those among them in which something can be, of which the directories may know where it is.
-    pub(super) fn places_among<D: Directories>(
-        self,
-        directories: &D,
-        known: Option<Vec<usize>>,
-    ) -> impl Iterator<Item = usize> {
-        let all = known.is_none().then(|| 0..directories.segments().len());
-        let places = known.into_iter().flatten().chain(all.into_iter().flatten());
-        places.filter(move |index| self.has(directories, *index))
-    }
-
     fn has<D: Directories>(self, directories: &D, index: usize) -> bool {
         let Some(&segment) = directories.segments().get(index) else { return false };
         match self {
@@ -139,11 +114,11 @@ struct Place {
 
 /// The entry of a run in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Said {
+pub(crate) struct Said {
     /// The index of the segment in [`Directories::segments`].
-    pub(super) directory: usize,
+    pub(crate) directory: usize,
     /// The slot in the run table.
-    pub(super) slot: u32,
+    pub(crate) slot: u32,
 }
 
 /// Walks runs by number.
@@ -208,7 +183,7 @@ pub(super) fn said_of<D: Directories>(
     run_no: RunNo,
 ) -> Decoded<Vec<Said>> {
     let mut said = Vec::new();
-    for directory in reach.places_among(directories, directories.places_of(run_no)) {
+    for directory in reach.places(directories) {
         let found = directories.with(directory, |view| {
             let after = run_no.0.checked_sub(1).map(RunNo);
             let eviction = first_above(&view, List::Evictions, after)?;
@@ -222,6 +197,18 @@ pub(super) fn said_of<D: Directories>(
         said.extend(slot.map(|slot| Said { directory, slot }));
     }
     Ok(said)
+}
+
+/// All entries of the run of which this is one. No directory may evict it.
+pub(super) fn said_beside<D: Directories>(directories: &D, said: Said) -> Decoded<Vec<Said>> {
+    let run_no = directories.with(said.directory, |view| view.run_no(said.slot))?;
+    let places = directories.places_beside(said);
+    let places = places.unwrap_or_else(|| (0..directories.segments().len()).collect());
+    let find = |directory: usize| {
+        let slot = directories.with(directory, |view| view.find_no(run_no));
+        slot.map(|slot| Some(Said { directory, slot: slot? })).transpose()
+    };
+    places.into_iter().filter_map(find).collect()
 }
 
 /// Folds the entries of one run.

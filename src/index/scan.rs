@@ -3,12 +3,13 @@
 //! It is slower, with bounded memory: a lookup probes each directory, a list walks all of them
 //! once. So a store whose index is missing, damaged or being rebuilt gives the same answers.
 
+use core::cmp::Reverse;
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::catalog::{Catalog, Order, RunKey, RunList, rows_of};
 use super::listing::Listing;
-use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_of};
+use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_beside, said_of};
 use super::row::{RowSummary, RunRow, RunState, Span};
 use super::tables::fence::IndexError;
 use crate::error::Damage;
@@ -39,12 +40,6 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
     /// All runs in the order of lists, if the directories keep that and all of them are asked.
     fn listing(&self) -> Decoded<Option<&Listing>> {
         if self.reach == Reach::All { self.directories.listing() } else { Ok(None) }
-    }
-
-    /// The indexes of the directories that can have a run with this id, or a document with this
-    /// namespace and key.
-    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> impl Iterator<Item = usize> {
-        self.reach.places_among(self.directories, self.directories.places_of_ids(namespace, id))
     }
 
     /// The row and the spans of a run.
@@ -108,7 +103,7 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
 impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
-        for directory in self.places_of_ids(None, run.run()) {
+        for directory in self.reach.places(self.directories) {
             self.directories.with(directory, |view| {
                 for slot in view.find_run(run.run())? {
                     let (_, agent) = view.ids(slot)?;
@@ -185,10 +180,8 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         };
         let mut rows = Vec::new();
         for run in listing.page(list, limit) {
-            match run.row(self.directories).filter(|_| is_wanted(run.key.1)) {
-                Some(row) => rows.push((run.key, row?)),
-                None => rows.extend(rows_of(self, list, &[run.key], is_wanted)?),
-            }
+            let row = is_wanted(run.key.1).then(|| run.row(self.directories));
+            rows.push((run.key, row.transpose()?.flatten()));
         }
         Ok(rows)
     }
@@ -245,7 +238,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
 
     fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
         let mut candidates = BTreeSet::new();
-        for directory in self.places_of_ids(Some(namespace), key) {
+        for directory in self.reach.places(self.directories) {
             self.directories.with(directory, |view| {
                 for slot in view.find_document(namespace, key)? {
                     candidates.insert(view.run_no(slot)?);
@@ -320,9 +313,9 @@ pub(super) fn is_behind(from: Bound<&str>, key: &str) -> bool {
 const KEPT: usize = 4;
 const MORE: usize = 64;
 
-/// The first times of a list, in its order.
+/// The first times of a list, in its order, each with an entry of its run.
 struct Times {
-    keys: Vec<RunKey>,
+    keys: Vec<(RunKey, Said)>,
     order: Order,
     most: usize,
     /// The last one that may still be among them, once some are left out.
@@ -330,30 +323,26 @@ struct Times {
 }
 
 impl Times {
-    fn add(&mut self, key: RunKey) {
+    fn add(&mut self, key: RunKey, said: Said) {
         if self.last.is_some_and(|last| is_later(self.order, key, last)) {
             return;
         }
-        self.keys.push(key);
+        self.keys.push((key, said));
         if self.keys.len() >= 2 * self.most {
             self.cut();
         }
     }
 
     fn cut(&mut self) {
-        sort(self.order, &mut self.keys);
-        self.keys.dedup();
+        match self.order {
+            Order::Ascending => self.keys.sort_unstable_by_key(|key| key.0),
+            Order::Descending => self.keys.sort_unstable_by_key(|key| Reverse(key.0)),
+        }
+        self.keys.dedup_by_key(|key| key.0);
         if self.keys.len() > self.most {
             self.keys.truncate(self.most);
-            self.last = self.keys.last().copied();
+            self.last = self.keys.last().map(|key| key.0);
         }
-    }
-}
-
-fn sort(order: Order, keys: &mut [RunKey]) {
-    match order {
-        Order::Ascending => keys.sort_unstable(),
-        Order::Descending => keys.sort_unstable_by(|left, right| right.cmp(left)),
     }
 }
 
@@ -374,11 +363,15 @@ fn first_rows<D: Directories>(
     let most = limit.saturating_mul(KEPT).saturating_add(MORE);
     let mut times = Times { keys: Vec::new(), order: list.order, most, last: None };
     let keys = list.keys.0..=list.keys.1;
+    let mut evicted = HashSet::new();
     // Most often the last entries are the newest.
     let count = directories.segments().len();
     for index in 0..count {
         let index = if list.order == Order::Descending { count - 1 - index } else { index };
         directories.with(index, |view| {
+            for eviction in view.evictions() {
+                evicted.insert(eviction?.run_no);
+            }
             let runs = view.run_count();
             for slot in 0..runs {
                 let slot = if list.order == Order::Descending { runs - 1 - slot } else { slot };
@@ -392,21 +385,24 @@ fn first_rows<D: Directories>(
                 {
                     continue;
                 }
-                times.add(key);
+                times.add(key, Said { directory: index, slot });
             }
             Ok(())
         })?;
     }
     times.cut();
     let mut rows = Vec::new();
-    for (left, key) in (0..times.keys.len()).rev().zip(times.keys) {
+    for (left, (key, said)) in (0..times.keys.len()).rev().zip(times.keys) {
         if rows.len() == limit {
             break;
         }
         if times.last.is_some() && rows.len() + left + 1 < limit {
             return Ok(None);
         }
-        let row = fold(directories, &said_of(directories, Reach::All, key.1)?)?.row;
+        if evicted.contains(&key.1) {
+            continue;
+        }
+        let row = fold(directories, &said_beside(directories, said)?)?.row;
         rows.extend(row.filter(|row| row.time_key() == key && list.has(row)).map(|row| (key, row)));
     }
     let is_whole = rows.len() == limit || times.last.is_none();

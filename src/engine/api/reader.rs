@@ -43,8 +43,7 @@ use crate::types::RunRef;
 #[derive(Debug, Clone)]
 pub struct ReaderOptions {
     durable_only: bool,
-    map_bytes: usize,
-    lookup_cache: usize,
+    list_bytes: usize,
     shared_bytes: usize,
     environment: Environment,
 }
@@ -56,12 +55,11 @@ impl Default for ReaderOptions {
 }
 
 impl ReaderOptions {
-    /// The defaults: all that was written, and a map of at most 64 MiB.
+    /// The defaults: all that was written, and an order of lists of at most 64 MiB.
     pub fn new() -> Self {
         Self {
             durable_only: false,
-            map_bytes: 64 << 20,
-            lookup_cache: 64 << 10,
+            list_bytes: 64 << 20,
             shared_bytes: 0,
             environment: Environment::system(),
         }
@@ -72,13 +70,11 @@ impl ReaderOptions {
         /// all that was written. What the last sync of the writer covered shows as durable with the
         /// next append, the next full segment, or the end of the writer.
         durable_only(durable: bool) => durable_only = durable;
-        /// The most bytes of the map from runs to the segments that have them, about 28 for each
-        /// run in each segment, and of the order of lists, about as much again; 64 MiB by default.
-        /// Segments beyond that are searched one by one, some hundred nanoseconds each, and each
-        /// page of a list walks them all. The directories of all segments are in memory besides.
-        map_bytes(bytes: usize) => map_bytes = bytes;
-        /// The most looked-up runs that stay in memory, about 700 bytes each; 65,536 by default.
-        lookup_cache(runs: usize) => lookup_cache = runs;
+        /// The most bytes that all runs in the order of lists may take, 32 for each; 64 MiB by
+        /// default. They are put in order once several pages of lists were asked for. With more
+        /// runs each page of a list walks all directories. The directories of all segments are in
+        /// memory besides, and after many lookups some 20 bytes for each run.
+        list_bytes(bytes: usize) => list_bytes = bytes;
         /// The most bytes of the file that stay in memory because other runs may have records
         /// there, for a program that reads most records of most runs: 32 MiB, say, if some runs
         /// were written at the same time. By default 0, and a trace reads its own records only.
@@ -122,12 +118,11 @@ impl ReaderOptions {
         let options = Options::new()
             .background(false)
             .index(false)
-            .lookup_cache(self.lookup_cache)
             // All that the file has.
             .receipts(u64::MAX, core::time::Duration::MAX)
             .environment(self.environment.clone());
         let file = file.map(|(file, path)| (file, path.to_owned()));
-        let replica = Replica::open(disk, options, file, (self.durable_only, self.map_bytes))?;
+        let replica = Replica::open(disk, options, file, (self.durable_only, self.list_bytes))?;
         Ok(Reader { replica: Arc::new(replica) })
     }
 }

@@ -73,6 +73,9 @@ pub struct Stats {
     pub index_applied: Option<SegmentId>,
     /// How many pages of the index were read from the file since the store was opened.
     pub index_page_reads: u64,
+    /// The bytes of memory of the table that says where runs are, about 20 for each run in each
+    /// segment.
+    pub lookup_bytes: u64,
     /// Everything in front of this position survives power loss.
     pub durable: LogPosition,
     /// The end of the log, never in front of `durable`.
@@ -222,6 +225,7 @@ pub(crate) fn stats_of(
         index_open: false,
         index_applied: None,
         index_page_reads: 0,
+        lookup_bytes: catalog.locator().bytes() as u64,
         durable: log.durable,
         end: log.end,
         undurable_bytes: log.undurable_bytes,

@@ -254,7 +254,12 @@ impl Checkpoints {
             }
         }
         let lost = if is_lost(&applied) { applied.clone().map(drop) } else { Ok(()) };
-        let next = Catalog::new(segments, through, applied.ok().flatten());
+        let next = catalog.of_others(segments, through, applied.ok().flatten());
+        let deleted = Arc::clone(&self.log.state.lock().deleted);
+        for segment in fresh {
+            next.locate(segment, &deleted);
+        }
+        drop(deleted);
         if next.index().is_some_and(|index| !next.is_covered_by(index.applied())) {
             // The store is being closed: what was applied stays, the next opening applies the rest.
             return Ok(());

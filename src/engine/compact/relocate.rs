@@ -36,7 +36,7 @@ impl Compactor {
         let stay = catalog.segments().iter().filter(|segment| !victims.contains(&segment.id()));
         let mut segments: Vec<Arc<Segment>> = stay.chain(outputs).cloned().collect();
         segments.sort_by_key(|segment| segment.id());
-        let next = Catalog::new(segments.clone(), catalog.through(), None);
+        let next = catalog.of_others(segments.clone(), catalog.through(), None);
         // As of now: segments may have been applied since the plan.
         let is_known = catalog.through() == job.catalog.through();
         let before = job.states.iter().map(|(&run_no, known)| {
@@ -56,11 +56,17 @@ impl Compactor {
         for output in outputs {
             output.note(Mark::Durable);
         }
+        {
+            let deleted = Arc::clone(&self.log.state.lock().deleted);
+            for output in outputs {
+                next.locate(output, &deleted);
+            }
+        }
         let index = self.relocate_index(&mut slot, &catalog, (outputs, &victims), &runs);
         let is_lost = index.is_none() && matches!(*slot, IndexSlot::Open { .. });
         {
             let state = &mut *self.log.state.lock();
-            state.catalog = Arc::new(Catalog::new(segments, catalog.through(), index));
+            state.catalog = Arc::new(next.of_others(segments, catalog.through(), index));
             for (row, _) in &runs {
                 state.active.relocate(row, &victims);
             }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::engine::open::candidate_segments::Homes;
 use crate::engine::open::front_matter::Base;
 use crate::engine::open::replay::{Recovered, RecoveredLog};
 use crate::engine::setup::due::Wanted;
@@ -193,16 +192,13 @@ impl LogState {
     /// floor again, and SEAL frames where they are missing, except in the segment where the log
     /// goes on. It leaves only zeros behind SEAL frames, because erasing a run does not look there.
     fn take_over(&mut self, log: &Log, found: Vec<Recovered>, goes_on: bool) -> Result<()> {
-        let segments = found.iter().map(|found| &found.segment);
-        let mut homes = Homes::new(&self.catalog, segments);
         let count = found.len();
         for (number, found) in found.into_iter().enumerate() {
             let (segment, builder) = (Arc::clone(&found.segment), &found.builder);
             log.write_segment_header(&segment, self.numbers_of_header(&found))?;
             found.write_again(&log.disk)?;
             let runs = builder.runs().iter().map(|built| built.entry.run_no);
-            let mut row_of = |run_no, begins| homes.row(run_no, begins);
-            self.remember(segment.id(), builder, runs, &mut row_of)?;
+            self.remember(segment.id(), builder, runs)?;
             // Space behind the end may never have been allocated: `fits` allocates it again.
             let allocated = found.end.next_multiple_of(4096).min(log.extent_size.bytes_u32());
             self.begin(Arc::clone(&segment), allocated, log.setup.options.tail_writer);

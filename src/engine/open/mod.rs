@@ -11,7 +11,6 @@
 //! Steps 1 to 4 are in [`finish`]. Each ends with a sync, and the first acknowledgement follows the
 //! last. Recovery maintains I3, I6 and I9 (ARCHITECTURE.md).
 
-pub(crate) mod candidate_segments;
 pub(crate) mod create;
 mod decide;
 pub(crate) mod finish;
@@ -114,7 +113,7 @@ fn recover(
         let (uuid, extent_size) = (base.uuid, base.extent_size);
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });
         let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
-        let catalog = Catalog::new(known.sealed.clone(), through, None);
+        let catalog = Catalog::new(known.sealed.clone(), through, None, Arc::default());
         // Up to here recovery only reads.
         let mut engine = build(disk, setup, path, &base, known, catalog, &log, &mut report)?;
         finish(&engine, &base, log)?;

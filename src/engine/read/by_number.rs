@@ -1,14 +1,12 @@
 //! Runs by their number, of one moment.
 
-use std::sync::Arc;
-
-use crate::engine::read::Reader;
-use crate::engine::read::list::Moment;
 use crate::engine::read::named::Slices;
+use crate::engine::read::{Moment, Reader};
+use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::run_slice::Opened;
 use crate::error::Result;
-use crate::index::{RunRow, RunState};
-use crate::types::{RunNo, RunRef};
+use crate::index::RunRow;
+use crate::types::RunNo;
 
 impl Reader {
     /// The row of a run as of now, by its number; `None` if it was deleted.
@@ -34,38 +32,16 @@ impl Reader {
         if moment.deleted.contains(run_no) {
             return Ok(None);
         }
-        let (row, sealed) = moment.catalog.row_and_parts(run_no)?;
-        let Some((agent, run)) = ids.or_else(|| row.map(|row| (row.agent, row.run))) else {
-            return Ok(None);
-        };
-        let parts = slices.behind(&sealed, run_no)?;
-        Ok(Some(Opened { agent, run, parts }))
-    }
-
-    /// The same for a name with a number, where that is the shortest way: in a process that only
-    /// reads, of a run that is not in memory and was not looked up by its id. `None` says nothing.
-    pub(crate) fn open_numbered(&self, run: RunRef<'_>) -> Result<Option<(Opened, RunNo)>> {
-        let Some(run_no) = run.number() else { return Ok(None) };
-        let catalog = {
-            let state = self.open()?;
-            let is_covered = state.active.get(run_no).is_none()
-                && !state.deleted.contains(run_no)
-                && state.catalog.has_maps()
-                && state.catalog.known(run.run()).is_none();
-            if !is_covered {
-                return Ok(None);
+        let ids = match ids {
+            Some(ids) => Some(ids),
+            None => {
+                let row = moment.catalog.ask(|catalog| catalog.row(run_no))?;
+                row.map(|row| (row.agent, row.run))
             }
-            Arc::clone(&state.catalog)
         };
-        let RunState { row, spans } = catalog.run_state(run_no)?;
-        // A number of another store is of no run with these ids here.
-        let is_it = |row: &RunRow| {
-            !row.document
-                && row.run.as_str() == run.run()
-                && run.agent().is_none_or(|agent| agent == row.agent.as_str())
-        };
-        let Some(row) = row.filter(is_it) else { return Ok(None) };
-        let parts = catalog.parts_of(run_no, &spans)?;
-        Ok(Some((Opened { agent: row.agent, run: row.run, parts }, run_no)))
+        let Some((agent, run)) = ids else { return Ok(None) };
+        let stored = moment.stored_run(Name::Run(run.as_str()), run_no)?;
+        let parts = slices.behind(stored.as_ref(), run_no)?;
+        Ok(Some(Opened { agent, run, parts }))
     }
 }

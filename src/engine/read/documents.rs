@@ -5,18 +5,17 @@ use core::ops::{Bound, Deref};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::read::Reader;
-use crate::engine::read::list::Moment;
 use crate::engine::read::named::{Detail, Slices, unlisted};
 use crate::engine::read::record::Record;
 use crate::engine::read::trace::Trace;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::read::{Moment, Reader};
+use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::Opened;
 use crate::error::{Error, Result};
 use crate::format::segments::run_set::RunSet;
-use crate::index::{RunRow, RunState, Span};
+use crate::index::RunRow;
 use crate::types::{AgentId, IdKind, InvalidId, RunId, RunNo, SegmentId, Timestamp, Version};
 
 /// A document as it was stored: a [`Record`] with a version.
@@ -92,20 +91,13 @@ impl Reader {
             let in_memory = VersionsInMemory::of(&state, &namespace, &key, Detail::Records)?;
             (Moment::of(&state), in_memory)
         };
-        let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (&namespace, &key))?;
+        let stored = StoredVersion::all(&moment, (&namespace, &key))?;
         let versions = Versions::new(stored, in_memory, &moment.deleted);
-        // While this is held, each deletion copies the whole set.
-        let Moment { catalog, deleted, .. } = moment;
-        drop(deleted);
+        // While its deleted runs are held, each deletion copies the whole set.
+        drop(moment);
         let Some(found) = versions.current() else { return Ok(None) };
         let run_no = found.run_no;
-        let sealed = match catalog.parts_of(run_no, &found.spans) {
-            Err(_) if catalog.doubts_places(run_no, &found.spans) => {
-                return self.document(namespace.as_str(), key.as_str());
-            }
-            sealed => sealed?,
-        };
-        let parts = found.slices.behind(&sealed, run_no)?;
+        let parts = found.slices.behind(found.stored.as_ref(), run_no)?;
         let opened = Arc::new(Opened { agent: namespace, run: key, parts });
         let mut trace = Trace::new(opened, run_no, None);
         let record = trace.next().ok_or_else(unlisted)??;
@@ -171,37 +163,29 @@ impl Reader {
             let state = self.open()?;
             (Moment::of(&state), VersionsInMemory::of(&state, namespace, key, Detail::Name)?)
         };
-        let stored = StoredVersion::all(&moment.catalog, &moment.deleted, (namespace, key))?;
+        let stored = StoredVersion::all(&moment, (namespace, key))?;
         Ok(Versions::new(stored, in_memory, &moment.deleted))
     }
 }
 
 /// A version of a document in the catalog.
 pub(crate) struct StoredVersion {
-    run_no: RunNo,
     /// Whether its writing was completed.
     whole: bool,
     /// The bytes of its payload.
     bytes: u64,
-    spans: Vec<Span>,
+    stored: StoredRun,
 }
 
 impl StoredVersion {
-    /// The versions of a document in the catalog, without `deleted`. Called without the lock.
-    pub(crate) fn all(
-        catalog: &Catalog,
-        deleted: &RunSet,
-        (namespace, key): (&AgentId, &RunId),
-    ) -> Result<Vec<Self>> {
-        let (namespace, key) = (namespace.as_str(), key.as_str());
-        let mut numbers = catalog.ask(|catalog| catalog.document_numbers(namespace, key))?;
-        numbers.retain(|run_no| !deleted.contains(*run_no));
-        let version = |run_no: RunNo| {
-            let RunState { row, spans } = catalog.run_state(run_no)?;
-            let (whole, bytes) = row.map_or((false, 0), |row| (is_written(&row), row.bytes));
-            Ok(Self { run_no, whole, bytes, spans })
+    /// The versions of a document in the catalog. Called without the lock.
+    pub(crate) fn all(moment: &Moment, (namespace, key): (&AgentId, &RunId)) -> Result<Vec<Self>> {
+        let found = moment.stored(Name::Document(namespace.as_str(), key.as_str()))?;
+        let version = |stored: StoredRun| {
+            let row = stored.row()?;
+            Ok(Self { whole: is_written(&row), bytes: row.bytes, stored })
         };
-        numbers.into_iter().map(version).collect()
+        found.into_iter().map(version).collect()
     }
 }
 
@@ -236,7 +220,7 @@ pub(crate) struct FoundVersion {
     pub(crate) run_no: RunNo,
     whole: bool,
     pub(crate) bytes: u64,
-    spans: Vec<Span>,
+    stored: Option<StoredRun>,
     slices: Slices,
 }
 
@@ -248,14 +232,14 @@ impl Versions {
         deleted: &RunSet,
     ) -> Self {
         let mut all = BTreeMap::new();
-        for StoredVersion { run_no, whole, bytes, spans } in stored {
-            let slices = Slices::default();
-            all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
+        for StoredVersion { whole, bytes, stored } in stored {
+            let (run_no, stored, slices) = (stored.run_no, Some(stored), Slices::default());
+            all.insert(run_no, FoundVersion { run_no, whole, bytes, stored, slices });
         }
         for (run_no, row, slices) in in_memory.0 {
             let (whole, bytes) = row.map_or((false, 0), |row| (is_written(&row), row.bytes));
-            let spans = all.remove(&run_no).map(|stored| stored.spans).unwrap_or_default();
-            all.insert(run_no, FoundVersion { run_no, whole, bytes, spans, slices });
+            let stored = all.remove(&run_no).and_then(|version| version.stored);
+            all.insert(run_no, FoundVersion { run_no, whole, bytes, stored, slices });
         }
         all.retain(|run_no, _| !deleted.contains(*run_no));
         Self { all: all.into_values().collect() }
@@ -273,7 +257,7 @@ impl Versions {
 
     /// The segments in which the catalog knows frames of them.
     pub(crate) fn stored_in(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        self.all.iter().flat_map(|version| &version.spans).map(|span| span.segment)
+        self.all.iter().flat_map(|version| &version.stored).flat_map(StoredRun::segments)
     }
 
     /// The current version: the last one whose writing was completed.

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::engine::read::Reader;
 use crate::engine::read::named::Detail;
+use crate::engine::read::{Moment, Reader};
 use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
@@ -27,18 +27,7 @@ const PAGE: usize = 64;
 /// run serve to list agents and are needed once each, so they are not cached.
 const NEWEST: usize = 32;
 
-/// The sources of lists besides the runs in memory. They are copied together with these under the
-/// lock, since all of them change without it.
-pub(crate) struct Moment {
-    pub(crate) catalog: Arc<Catalog>,
-    pub(crate) deleted: Arc<RunSet>,
-}
-
 impl Moment {
-    pub(crate) fn of(state: &LogState) -> Self {
-        Self { catalog: Arc::clone(&state.catalog), deleted: Arc::clone(&state.deleted) }
-    }
-
     /// At most `limit` results for the keys that the catalog lists after `from`. `ask` returns a
     /// number of keys after a key; `show` returns the result for a key, or `None` to skip it.
     pub(crate) fn listed<K: Clone, T>(
@@ -342,7 +331,7 @@ impl Reader {
             let run_no = match named.resolve() {
                 // It was deleted meanwhile.
                 Err(Error::RunNotFound { .. }) => continue,
-                resolved => resolved?,
+                resolved => resolved?.0,
             };
             let row = named.row(run_no)?;
             if row.is_held() {

@@ -16,9 +16,11 @@ use std::sync::Arc;
 use crate::engine::setup::Setup;
 use crate::engine::setup::locks::{Held, Ranked};
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::location_cache::Found;
+use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::log_state::LogState;
 use crate::error::Result;
+use crate::format::segments::run_set::RunSet;
+use crate::types::{RunNo, SegmentId};
 
 /// Answers questions about a store.
 #[derive(Debug)]
@@ -34,9 +36,34 @@ impl Reader {
         state.check_open()?;
         Ok(state)
     }
+}
 
-    /// What the catalog knows about a run id.
-    fn find(&self, catalog: &Catalog, run: &str, is_in_memory: bool) -> Result<Arc<Found>> {
-        catalog.find(run, is_in_memory, self.setup.options.lookup_cache)
+/// What answers besides the runs in memory. It is copied together with these under the lock, since
+/// all of them change without it.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) deleted: Arc<RunSet>,
+}
+
+impl Moment {
+    pub(crate) fn of(state: &LogState) -> Self {
+        Self { catalog: Arc::clone(&state.catalog), deleted: Arc::clone(&state.deleted) }
+    }
+
+    /// The living runs or versions with this name in the catalog, by number.
+    pub(crate) fn stored(&self, name: Name<'_>) -> Result<Vec<StoredRun>> {
+        self.catalog.stored(name, &self.deleted)
+    }
+
+    /// One of them.
+    pub(crate) fn stored_run(&self, name: Name<'_>, run_no: RunNo) -> Result<Option<StoredRun>> {
+        self.catalog.stored_run(name, run_no, &self.deleted)
+    }
+
+    /// The segments in which the catalog knows frames of one of them.
+    pub(crate) fn stored_in(&self, name: Name<'_>, run_no: RunNo) -> Result<Vec<SegmentId>> {
+        let found = self.stored_run(name, run_no)?;
+        Ok(found.iter().flat_map(StoredRun::segments).collect())
     }
 }

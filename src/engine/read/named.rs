@@ -10,7 +10,7 @@ use crate::engine::read::resolve::frame_in;
 use crate::engine::read::trace::{Pin, Trace};
 use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::location_cache::Found;
+use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::{Opened, RunSlice};
@@ -36,10 +36,8 @@ pub(crate) struct Named<'r> {
     complete: bool,
     /// The run in memory that the name can refer to.
     candidate: Option<Candidate>,
-    /// What the catalog knows about the id, once it was asked.
-    found: OnceCell<Arc<Found>>,
-    /// The most ids whose answers the catalog keeps.
-    kept: usize,
+    /// The living runs with the id in the catalog, once it was asked.
+    stored: OnceCell<Vec<StoredRun>>,
 }
 
 /// How much to copy about a run in memory.
@@ -84,15 +82,23 @@ impl Slices {
     pub(crate) fn read(&self, run_no: RunNo) -> Result<Vec<RunSlice>> {
         let mut slices = Vec::with_capacity(self.sealed.len() + self.tail.len());
         for (segment, slot) in &self.sealed {
-            RunSlice::add_sealed(&mut slices, segment, *slot, run_no)?;
+            let at = segment.in_directory(|directory| directory.place(*slot))?;
+            RunSlice::add_sealed(&mut slices, segment, at, run_no)?;
         }
         slices.extend(self.tail.iter().cloned());
         Ok(slices)
     }
 
     /// All slices of the run: those of the catalog, and these after them.
-    pub(crate) fn behind(&self, sealed: &[RunSlice], run_no: RunNo) -> Result<Arc<[RunSlice]>> {
-        let mut slices: Vec<_> = sealed.iter().cloned().chain(self.read(run_no)?).collect();
+    pub(crate) fn behind(
+        &self,
+        stored: Option<&StoredRun>,
+        run_no: RunNo,
+    ) -> Result<Arc<[RunSlice]>> {
+        let mut slices = self.read(run_no)?;
+        if let Some(stored) = stored {
+            stored.add_parts(&mut slices)?;
+        }
         RunSlice::sort(&mut slices);
         Ok(slices.into())
     }
@@ -100,7 +106,7 @@ impl Slices {
 
 impl<'r> Named<'r> {
     /// What is known about the runs with this name.
-    fn of(state: &LogState, run: RunRef<'r>, detail: Detail, kept: usize) -> Result<Self> {
+    fn of(state: &LogState, run: RunRef<'r>, detail: Detail) -> Result<Self> {
         RunId::check(run.run())?;
         let agent = run.agent().map(AgentId::new).transpose()?;
         let (numbers, complete) = state.active.by_id(run.run());
@@ -115,83 +121,63 @@ impl<'r> Named<'r> {
         let candidate = candidate.map(|run_no| Candidate::of(state, run_no, detail));
         let candidate = candidate.transpose()?.flatten();
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
-        let found = OnceCell::new();
-        Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, found, kept })
+        let stored = OnceCell::new();
+        Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, stored })
     }
 
-    fn find(&self) -> Result<&Arc<Found>> {
-        if let Some(found) = self.found.get() {
-            return Ok(found);
+    /// The living runs with the id in the catalog, by number.
+    fn stored(&self) -> Result<&[StoredRun]> {
+        if self.stored.get().is_none() {
+            let stored = self.catalog.stored(Name::Run(self.run.run()), &self.deleted)?;
+            let _ = self.stored.set(stored);
         }
-        let is_in_memory = !self.in_memory.is_empty();
-        let found = self.catalog.find(self.run.run(), is_in_memory, self.kept)?;
-        Ok(self.found.get_or_init(|| found))
+        Ok(self.stored.get().map(Vec::as_slice).unwrap_or_default())
     }
 
-    /// The numbers of all living runs with the id, ascending.
-    fn numbers(&self) -> Result<Vec<RunNo>> {
-        let in_memory = self.in_memory.iter().map(|(number, _)| *number);
-        let mut numbers = if self.complete { Vec::new() } else { self.find()?.numbers.clone() };
-        numbers.extend(in_memory);
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.retain(|number| !self.deleted.contains(*number));
-        Ok(numbers)
+    fn stored_run(&self, run_no: RunNo) -> Result<Option<&StoredRun>> {
+        Ok(self.stored()?.iter().find(|run| run.run_no == run_no))
     }
 
-    /// The one run that the name refers to.
-    pub(crate) fn resolve(&self) -> Result<RunNo> {
-        // Most ids have one run, which has ended and is not in memory.
-        if self.in_memory.is_empty()
-            && self.agent.is_none()
-            && self.run.number().is_none()
-            && let Some(only) = self.find()?.only().filter(|only| !self.deleted.contains(*only))
-        {
-            return Ok(only);
+    /// All living runs with the id and their agents, by number.
+    fn all(&self) -> Result<Vec<(RunNo, AgentId)>> {
+        let mut all = self.in_memory.clone();
+        if !self.complete {
+            all.extend(self.stored()?.iter().map(|run| (run.run_no, run.agent.clone())));
         }
-        let (agent, numbers) = (self.agent.clone(), self.numbers()?);
+        all.sort_unstable_by_key(|run| run.0);
+        all.dedup_by_key(|run| run.0);
+        all.retain(|run| !self.deleted.contains(run.0));
+        Ok(all)
+    }
+
+    /// The one run that the name refers to, and its agent.
+    pub(crate) fn resolve(&self) -> Result<(RunNo, AgentId)> {
+        let mut all = self.all()?;
         if let Some(number) = self.run.number() {
-            let is_there = numbers.contains(&number)
-                && match &agent {
-                    Some(agent) => *agent == self.agent_of(number)?,
-                    None => true,
-                };
-            let id = RunId::new(self.run.run())?;
-            return is_there.then_some(number).ok_or(Error::RunNotFound { run: id, agent });
+            all.retain(|run| run.0 == number);
         }
-        if let (None, [only]) = (&agent, numbers.as_slice()) {
-            return Ok(*only);
+        if let Some(agent) = &self.agent {
+            all.retain(|run| run.1 == *agent);
         }
-        let mut agents = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let found = self.agent_of(number)?;
-            if agent.as_ref() == Some(&found) {
-                return Ok(number);
-            }
-            agents.push(found);
+        let is_one = self.agent.is_some() || self.run.number().is_some() || all.len() == 1;
+        if is_one && !all.is_empty() {
+            return Ok(all.swap_remove(0));
         }
-        agents.sort_unstable();
         let run = RunId::new(self.run.run())?;
-        match agent {
-            None if !agents.is_empty() => Err(Error::Ambiguous { run, agents }),
-            agent => Err(Error::RunNotFound { run, agent }),
+        if all.is_empty() {
+            return Err(Error::RunNotFound { run, agent: self.agent.clone() });
         }
-    }
-
-    /// The agent of one of the runs.
-    pub(crate) fn agent_of(&self, run_no: RunNo) -> Result<AgentId> {
-        match self.in_memory.iter().find(|(number, _)| *number == run_no) {
-            Some((_, agent)) => Ok(agent.clone()),
-            None => Ok(self.find()?.row(&self.catalog, run_no)?.agent.clone()),
-        }
+        let mut agents: Vec<_> = all.into_iter().map(|run| run.1).collect();
+        agents.sort_unstable();
+        Err(Error::Ambiguous { run, agents })
     }
 
     /// The row of one of the runs, which was resolved before.
-    pub(crate) fn row(&self, run_no: RunNo) -> Result<Arc<RunRow>> {
+    pub(crate) fn row(&self, run_no: RunNo) -> Result<RunRow> {
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
         match candidate.and_then(|run| run.row.clone()) {
-            Some(row) => Ok(Arc::new(*row)),
-            None => self.find()?.row(&self.catalog, run_no),
+            Some(row) => Ok(*row),
+            None => self.stored_run(run_no)?.ok_or_else(unlisted)?.row(),
         }
     }
 
@@ -207,49 +193,12 @@ impl<'r> Named<'r> {
     }
 
     /// Opens one of the runs, which was resolved before, for reading.
-    pub(crate) fn open(&self, run_no: RunNo) -> Result<Arc<Opened>> {
+    pub(crate) fn open(&self, (run_no, agent): (RunNo, AgentId)) -> Result<Opened> {
+        let nothing = Slices::default();
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
-        let fresh = candidate.map_or(Ok(Vec::new()), |run| run.slices.read(run_no))?;
-        let sealed = self.find()?.open(&self.catalog, run_no)?;
-        match sealed {
-            Some(opened) if fresh.is_empty() => Ok(opened),
-            sealed => {
-                let of = self.in_memory.iter().find(|(number, _)| *number == run_no);
-                let agent = of.map(|(_, agent)| agent.clone());
-                let agent = agent.or_else(|| Some(sealed.as_ref()?.agent.clone()));
-                let agent = agent.ok_or_else(unlisted)?;
-                let sealed = sealed.iter().flat_map(|opened| opened.parts.iter().cloned());
-                let mut parts: Vec<_> = sealed.chain(fresh).collect();
-                RunSlice::sort(&mut parts);
-                let run = RunId::new(self.run.run())?;
-                Ok(Arc::new(Opened { agent, run, parts: parts.into() }))
-            }
-        }
-    }
-}
-
-/// The only run with an id, where memory says which one it is: the fast path of lookups.
-enum Known<'s> {
-    /// A run in memory.
-    InMemory(&'s ActiveRun),
-    /// A run that ended, and whose id was looked up before.
-    InCatalog(Arc<Found>, RunNo),
-}
-
-impl<'s> Known<'s> {
-    fn of(state: &'s LogState, run: RunRef<'_>) -> Option<Self> {
-        if run.agent().is_some() || run.number().is_some() {
-            return None;
-        }
-        match state.active.by_id(run.run()) {
-            (&[only], true) => state.active.get(only).map(Self::InMemory),
-            ([], false) => {
-                let found = state.catalog.known(run.run())?;
-                let only = found.only().filter(|run_no| !state.deleted.contains(*run_no))?;
-                Some(Self::InCatalog(found, only))
-            }
-            _ => None,
-        }
+        let fresh = candidate.map_or(&nothing, |run| &run.slices);
+        let parts = fresh.behind(self.stored_run(run_no)?, run_no)?;
+        Ok(Opened { agent, run: RunId::new(self.run.run())?, parts })
     }
 }
 
@@ -284,81 +233,49 @@ impl Reader {
     }
 
     fn open_run(&self, run: RunRef<'_>) -> Result<(Arc<Opened>, RunNo)> {
-        RunId::check(run.run())?;
-        // What cannot be opened so is told by the longer way.
-        if let Ok(Some((opened, run_no))) = self.open_numbered(run) {
-            return Ok((Arc::new(opened), run_no));
-        }
         let named = {
             let state = self.open()?;
-            match Known::of(&state, run) {
-                Some(Known::InCatalog(found, run_no)) => {
-                    if let Some(opened) = found.known_opened() {
-                        return Ok((Arc::clone(opened), run_no));
-                    }
-                    let catalog = Arc::clone(&state.catalog);
-                    drop(state);
-                    let opened = found.open(&catalog, run_no)?;
-                    return Ok((opened.ok_or_else(unlisted)?, run_no));
-                }
-                Some(Known::InMemory(run)) => {
-                    if let Some(opened) = open_new(&state, run.run_no) {
-                        return Ok((opened, run.run_no));
-                    }
-                }
-                None => {}
+            if let Some(known) = only_in_memory(&state, run)
+                && let Some(opened) = open_new(&state, known.run_no)
+            {
+                return Ok((opened, known.run_no));
             }
-            self.named_in(&state, run, Detail::Records)?
+            Named::of(&state, run, Detail::Records)?
         };
-        let run_no = named.resolve()?;
-        Ok((named.open(run_no)?, run_no))
+        let found = named.resolve()?;
+        let run_no = found.0;
+        Ok((Arc::new(named.open(found)?), run_no))
     }
 
     /// What is known about the runs with this name.
     pub(crate) fn named<'r>(&self, run: RunRef<'r>, detail: Detail) -> Result<Named<'r>> {
         let state = self.open()?;
-        self.named_in(&state, run, detail)
-    }
-
-    /// The same in a locked state.
-    pub(crate) fn named_in<'r>(
-        &self,
-        state: &LogState,
-        run: RunRef<'r>,
-        detail: Detail,
-    ) -> Result<Named<'r>> {
-        Named::of(state, run, detail, self.setup.options.lookup_cache)
+        Named::of(&state, run, detail)
     }
 
     /// The agent that has this run.
     pub(crate) fn agent_of(&self, run: &str) -> Result<AgentId> {
         let named = {
             let (state, run) = (self.open()?, RunRef::from(run));
-            match Known::of(&state, run) {
-                Some(Known::InMemory(run)) => return Ok(run.agent.clone()),
-                Some(Known::InCatalog(found, _)) => {
-                    if let Some(row) = found.known_row() {
-                        return Ok(row.agent.clone());
-                    }
-                }
-                None => {}
+            if let Some(known) = only_in_memory(&state, run) {
+                return Ok(known.agent.clone());
             }
-            self.named_in(&state, run, Detail::Name)?
+            Named::of(&state, run, Detail::Name)?
         };
-        named.agent_of(named.resolve()?)
+        Ok(named.resolve()?.1)
     }
 
     /// The summary of a run.
     pub(crate) fn summary(&self, run: RunRef<'_>) -> Result<RunSummary> {
         let named = self.named(run, Detail::Row)?;
-        let row = named.row(named.resolve()?)?;
-        Ok(RunSummary::from_row(Arc::unwrap_or_clone(row)))
+        let row = named.row(named.resolve()?.0)?;
+        Ok(RunSummary::from_row(row))
     }
 
     /// The metadata of a run's START, if it has one.
     pub(crate) fn metadata(&self, run: RunRef<'_>) -> Result<Option<RunMetadata>> {
         let named = self.named(run, Detail::Row)?;
-        let row = named.row(named.resolve()?)?;
+        let row = named.row(named.resolve()?.0)?;
         let start = named.frame(row.start).and_then(|start| {
             start.map(|(header, payload)| metadata_in(&header, &payload)).transpose()
         });
@@ -368,10 +285,21 @@ impl Reader {
     /// How a run ended, if it has ended.
     pub(crate) fn outcome(&self, run: RunRef<'_>) -> Result<Option<RunOutcome>> {
         let named = self.named(run, Detail::Row)?;
-        let row = named.row(named.resolve()?)?;
+        let row = named.row(named.resolve()?.0)?;
         let end = named.frame(row.end).map_err(|error| error.naming(&row.agent, &row.run, None));
         let Some((header, payload)) = end? else { return Ok(None) };
         Ok(Some(outcome_in(&header, &payload)))
+    }
+}
+
+/// The only run with an id, if memory says which one it is: the fast path of lookups.
+fn only_in_memory<'s>(state: &'s LogState, run: RunRef<'_>) -> Option<&'s ActiveRun> {
+    if run.agent().is_some() || run.number().is_some() {
+        return None;
+    }
+    match state.active.by_id(run.run()) {
+        (&[only], true) => state.active.get(only),
+        _ => None,
     }
 }
 

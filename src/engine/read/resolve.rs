@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
-use crate::engine::read::Reader;
+use crate::engine::read::{Moment, Reader};
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::{Payload, Source};
 use crate::engine::state::segment::Segment;
 use crate::error::{Error, Result};
 use crate::format::FrameHeader;
 use crate::index::RunRow;
-use crate::types::{RunNo, SegmentId};
+use crate::types::{RunId, RunNo};
 
 /// How often the catalog is asked without the lock.
 const ATTEMPTS: usize = 4;
 
-/// The runs with one id in the catalog. Some may be deleted by now, and their rows gone.
+/// The runs with one id in the catalog. Some may be deleted by now.
 pub(crate) type StoredRuns = Vec<(RunNo, Result<RunRow>)>;
 
 impl Reader {
@@ -27,18 +27,18 @@ impl Reader {
     /// asks under the lock, so that this ends however fast the log grows.
     pub(crate) fn asked<K>(
         &self,
-        ask: impl Fn(&Arc<Catalog>) -> Result<K>,
+        ask: impl Fn(&Moment) -> Result<K>,
     ) -> Result<(Held<'_, LogState>, K)> {
         for _ in 0..ATTEMPTS {
-            let catalog = Arc::clone(&self.open()?.catalog);
-            let answer = ask(&catalog)?;
+            let moment = Moment::of(&*self.open()?);
+            let answer = ask(&moment)?;
             let state = self.open()?;
-            if Arc::ptr_eq(&state.catalog, &catalog) {
+            if Arc::ptr_eq(&state.catalog, &moment.catalog) {
                 return Ok((state, answer));
             }
         }
         let state = self.open()?;
-        let answer = ask(&state.catalog)?;
+        let answer = ask(&Moment::of(&state))?;
         Ok((state, answer))
     }
 
@@ -49,7 +49,7 @@ impl Reader {
             return Ok(state);
         }
         drop(state);
-        let (mut state, stored) = self.asked(|catalog| self.stored_runs(catalog, run))?;
+        let (mut state, stored) = self.asked(|moment| stored_runs(moment, run))?;
         make_room(&mut state);
         bring_in(&mut state, run, stored)?;
         Ok(state)
@@ -69,18 +69,23 @@ impl Reader {
         drop(state);
         let row = self.row_of(run_no)?;
         let Some(run) = row.map(|row| row.run) else { return Err(Error::Evicted { run: None }) };
-        let state = self.loaded(run.as_str())?;
-        match state.active.get(run_no) {
-            Some(_) => Ok(state),
-            None => Err(Error::Evicted { run: Some(run) }),
-        }
+        self.loaded_run(run.as_str(), run_no)
     }
 
-    /// What the catalog knows about the runs with this id.
-    pub(crate) fn stored_runs(&self, catalog: &Catalog, run: &str) -> Result<StoredRuns> {
-        let found = self.find(catalog, run, false)?;
-        Ok(found.numbers.iter().map(|number| (*number, catalog.row(*number))).collect())
+    /// The same of a run whose id is known.
+    pub(crate) fn loaded_run(&self, run: &str, run_no: RunNo) -> Result<Held<'_, LogState>> {
+        let state = self.loaded(run)?;
+        match state.active.get(run_no) {
+            Some(run) => run.check_read().map(|()| state),
+            None => Err(Error::Evicted { run: Some(RunId::new(run)?) }),
+        }
     }
+}
+
+/// What the catalog knows about the runs with this id.
+pub(crate) fn stored_runs(moment: &Moment, run: &str) -> Result<StoredRuns> {
+    let found = moment.stored(Name::Run(run))?;
+    Ok(found.iter().map(|run| (run.run_no, run.row())).collect())
 }
 
 /// Removes ended runs from memory if there are too many.
@@ -108,12 +113,6 @@ pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> R
     state.active.check_read_with_id(run)?;
     state.active.complete(run);
     Ok(())
-}
-
-/// The segments in which the catalog knows frames of a run.
-pub(crate) fn stored_in(catalog: &Catalog, run_no: RunNo) -> Result<Vec<SegmentId>> {
-    let spans = catalog.ask(|catalog| catalog.spans(run_no))?;
-    Ok(spans.iter().map(|span| span.segment).collect())
 }
 
 /// The frame at an offset of a segment, checked, with its payload to keep.

@@ -122,14 +122,10 @@ fn learn_names(
         if is_known {
             continue;
         }
-        match state.catalog.ask(|catalog| catalog.row(run_no))? {
-            Some(row) => drop(current.names.insert(run_no, (row.agent, row.run))),
-            // The view may have seen its BIND, but no other frame of it.
-            None if !current.has_all_names => {
-                current.names.extend(names_below(&state.tail.segment, piece.at)?);
-                current.has_all_names = true;
-            }
-            None => {}
+        // The view may have seen its BIND, but no other frame of it.
+        if !current.has_all_names {
+            current.names.extend(names_below(&state.tail.segment, piece.at)?);
+            current.has_all_names = true;
         }
     }
     Ok(())
@@ -172,10 +168,7 @@ fn remember_new(state: &mut LogState, replayed: &Replayed, found: &Found, from: 
     let mut runs: Vec<RunNo> = found.frames.iter().map(|lexed| lexed.header.run_no).collect();
     runs.sort_unstable();
     runs.dedup();
-    let (catalog, segment) = (Arc::clone(&state.catalog), state.tail.segment.id());
-    state.remember(segment, &replayed.builder, runs.into_iter(), &mut |run_no, begins| {
-        if begins { Ok(None) } else { catalog.ask(|catalog| catalog.row(run_no)) }
-    })
+    state.remember(state.tail.segment.id(), &replayed.builder, runs.into_iter())
 }
 
 /// The frames that count at the beginning of a piece: up to a SEAL, to bytes that do not check, or

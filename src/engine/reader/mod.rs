@@ -104,9 +104,9 @@ impl Replica {
         disk: Disk,
         options: Options,
         file: Option<(Arc<FileStorage>, PathBuf)>,
-        (durable_only, map_bytes): (bool, usize),
+        (durable_only, list_bytes): (bool, usize),
     ) -> Result<Self> {
-        let wanted = Wanted { durable_only, map_bytes };
+        let wanted = Wanted { durable_only, list_bytes };
         let view = build(&disk, wanted, &Earlier::default())?;
         let monitor = Arc::new(Monitor::new(&options));
         let (uuid, extent_size) = (view.uuid, view.extent_size);
@@ -131,13 +131,13 @@ impl Replica {
     }
 
     fn rebuild(&self, current: &mut Current) -> Result<()> {
-        let (known, places) = {
+        let (known, catalog) = {
             let state = self.answers.state.lock();
             let sealed = state.catalog.segments().iter().chain(&state.unapplied);
-            (sealed.cloned().collect::<Vec<_>>(), state.catalog.places().cloned())
+            (sealed.cloned().collect::<Vec<_>>(), Arc::clone(&state.catalog))
         };
         let segments = known.into_iter().map(|segment| (segment.extent(), segment)).collect();
-        let earlier = Earlier { segments, places };
+        let earlier = Earlier { segments, catalog };
         let view = build(&self.disk, self.wanted, &earlier)?;
         if (view.uuid, view.extent_size)
             != (self.answers.setup.uuid, self.answers.setup.extent_size)
@@ -209,9 +209,9 @@ impl Replica {
 
     /// Another replica of the same store.
     pub(crate) fn again(&self) -> Result<Self> {
-        let Wanted { durable_only, map_bytes, .. } = self.wanted;
+        let Wanted { durable_only, list_bytes, .. } = self.wanted;
         let options = self.answers.setup.options.clone();
-        Self::open(self.disk.clone(), options, self.file.clone(), (durable_only, map_bytes))
+        Self::open(self.disk.clone(), options, self.file.clone(), (durable_only, list_bytes))
     }
 
     /// Who owns which extent, and where the durable part of the log ends.

@@ -20,7 +20,6 @@ use crate::format::map::manifest::{AREA_HEADER_LEN, RECORD_LEN, SealedAt, Use};
 use crate::format::map::superblock::{CHECKED_LEN, ManifestAt, Superblock};
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
 use crate::format::{ExtentSize, PAGE, SUPERBLOCK_AT};
-use crate::index::Places;
 use crate::types::{ExtentNo, LogPosition, SegmentId};
 
 /// How often a view is built again because the writer was faster. Each time it has changed the
@@ -93,15 +92,16 @@ impl View {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) durable_only: bool,
-    /// The most bytes that the map from runs to segments may take.
-    pub(super) map_bytes: usize,
+    /// The most bytes that all runs in the order of lists may take.
+    pub(super) list_bytes: usize,
 }
 
 /// What of an earlier view may be used again.
 #[derive(Debug, Default)]
 pub(super) struct Earlier {
     pub(super) segments: HashMap<ExtentNo, Arc<Segment>>,
-    pub(super) places: Option<Arc<Places>>,
+    /// Its catalog, of which the locator is used again.
+    pub(super) catalog: Arc<Catalog>,
 }
 
 impl Earlier {
@@ -167,8 +167,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
             Ok(_) => {}
         }
     }
-    let catalog = Catalog::new(known.sealed.clone(), through, None);
-    let catalog = catalog.with_maps(earlier.places.as_ref(), wanted.map_bytes);
+    let catalog = earlier.catalog.of_others(known.sealed.clone(), through, None);
+    let catalog = catalog.with_lists(wanted.list_bytes);
     report.sealed_segments = known.sealed.len() as u64;
     let unsealed = known.unsealed.values().map(|segment| (segment.extent(), segment.key()));
     let unsealed: Vec<_> = unsealed.collect();
@@ -233,14 +233,8 @@ fn behind(id: SegmentId) -> SegmentId {
 /// Takes over what was found in an unsealed segment. Only the last one has no SEAL frame, and stays
 /// open.
 fn take_in(state: &mut LogState, found: Recovered) -> Result<()> {
-    let catalog = Arc::clone(&state.catalog);
     let runs = found.builder.runs().iter().map(|built| built.entry.run_no);
-    state.remember(found.segment.id(), &found.builder, runs, &mut |run_no, begins| {
-        if begins {
-            return Ok(None);
-        }
-        catalog.ask(|catalog| catalog.row(run_no))
-    })?;
+    state.remember(found.segment.id(), &found.builder, runs)?;
     state.begin(Arc::clone(&found.segment), found.end, TailWriter::Pwrite);
     (state.tail.offset, state.tail.builder) = (found.end, found.builder);
     let Some(at) = found.sealed else { return Ok(()) };

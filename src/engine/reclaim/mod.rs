@@ -334,7 +334,7 @@ impl Reclaimer {
         let living = living.filter(|segment| !gone.contains(&segment.id()));
         let living: Vec<Arc<Segment>> = living.cloned().collect();
         let (through, index) = (state.catalog.through(), state.catalog.index().cloned());
-        state.catalog = Arc::new(Catalog::new(living, through, index));
+        state.catalog = Arc::new(state.catalog.of_others(living, through, index));
         state.suspects.retain(|id| !gone.contains(id));
         for segment in &dead {
             segment.note(Mark::Retired);

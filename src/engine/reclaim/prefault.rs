@@ -1,13 +1,15 @@
-//! Mapping segments before they are read: the first touch of a page that is in the page cache costs
-//! a fault, and most of the first read of a run is that fault.
+//! What a thread does ahead of lookups: it tells the locator where the runs of a store are that was
+//! just opened, and maps segments before they are read. The first touch of a page that is in the
+//! page cache costs a fault, and most of the first read of a run is that fault.
 //!
-//! A thread maps the sealed segments, the newest first after the opening, then each one that is
+//! The thread maps the sealed segments, the newest first after the opening, then each one that is
 //! sealed. It maps only pages in the page cache, so it neither reads from the device nor fills
 //! holes. It holds a segment only under a lock ([`Reclaimer::await_prefault`]), so it never delays
 //! that an extent becomes free.
 
 use std::sync::Arc;
 
+use crate::engine::read::Moment;
 use crate::engine::reclaim::Reclaimer;
 use crate::types::SegmentId;
 
@@ -20,6 +22,9 @@ pub(crate) struct Prefault {
     is_over: bool,
     /// How many bytes of older segments were mapped.
     bytes: u64,
+    /// The locator has the segments that the store had when it was opened. Who adds segments to the
+    /// catalog tells it at once.
+    has_located: bool,
 }
 
 impl Reclaimer {
@@ -27,6 +32,17 @@ impl Reclaimer {
     pub(crate) fn prefault_next(&self) -> bool {
         let most = self.log.setup.options.prefault;
         let mut prefault = self.prefault.lock();
+        if !prefault.has_located {
+            prefault.has_located = true;
+            let moment = Moment::of(&self.log.state.lock());
+            for segment in moment.catalog.waiting(&moment.deleted) {
+                if self.log.due.is_stopping() {
+                    return false;
+                }
+                moment.catalog.locate(segment, &moment.deleted);
+            }
+            return true;
+        }
         let tail = self.log.commit.written().segment;
         let (oldest, newest) = prefault.mapped.unwrap_or((tail, tail));
         if most == 0 || self.log.disk.is_closed() || prefault.is_over && newest >= tail {

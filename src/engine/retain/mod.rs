@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use crate::engine::checkpoint::Checkpoints;
 use crate::engine::compact::Compactor;
-use crate::engine::read::Reader;
 use crate::engine::read::named::Detail;
-use crate::engine::read::resolve::stored_in;
+use crate::engine::read::{Moment, Reader};
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::memory;
 use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::log_state::LogState;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
@@ -167,7 +167,7 @@ impl Retainer {
             }
             let found = self.log.reader.named(run, Detail::Row)?;
             let run_no = match found.resolve() {
-                Ok(run_no) => run_no,
+                Ok((run_no, _)) => run_no,
                 Err(Error::RunNotFound { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -273,12 +273,16 @@ impl Retainer {
         planned: Option<&Arc<Catalog>>,
         evicted: &mut RunSet,
     ) -> Result<()> {
-        let catalog = Arc::clone(&self.log.state.lock().catalog);
         // A suspect is counted again, run by run. Few deletions must not count the entire store.
         let few = Some(runs).filter(|runs| runs.len() <= LOCATED).unwrap_or_default();
-        let segments_of = |run: &PlannedEviction| stored_in(&catalog, run.run_no);
+        let moment = Moment::of(&self.log.state.lock());
+        let segments_of =
+            |run: &PlannedEviction| moment.stored_in(Name::Run(run.run.as_str()), run.run_no);
         let located: Result<Vec<_>> = few.iter().map(segments_of).collect();
         let located: BTreeSet<SegmentId> = located.into_iter().flatten().flatten().collect();
+        // While its deleted runs are held, each deletion copies the whole set.
+        let Moment { catalog, deleted } = moment;
+        drop(deleted);
         let done = self.evict_each(runs, planned, evicted);
         let mut state = self.log.state.lock();
         let is_suspect = |id: &SegmentId| {
@@ -309,8 +313,7 @@ impl Retainer {
             };
             let count = rest.iter().take(EVICTED_AT_ONCE).take_while(fits).count().max(1);
             let some = rest.get(..count).unwrap_or(rest);
-            let (mut state, rows) =
-                self.log.reader.asked(|catalog| rows(catalog, some, planned))?;
+            let (mut state, rows) = self.log.reader.asked(|moment| rows(moment, some, planned))?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
             for run in some {
                 let item = eviction(run, now);
@@ -388,14 +391,17 @@ pub(crate) fn gc_plan_of(reader: &Reader, policy: &Retention) -> Result<(GcPlan,
 /// The rows of these runs in the catalog; `None` if it covers what that of the plan does. Then what
 /// happened to a run since is in memory, also if compactions have moved its frames.
 fn rows(
-    catalog: &Arc<Catalog>,
+    moment: &Moment,
     runs: &[PlannedEviction],
     planned: Option<&Arc<Catalog>>,
 ) -> Result<Option<HashMap<RunNo, RunRow>>> {
-    if planned.is_some_and(|planned| planned.through() == catalog.through()) {
+    if planned.is_some_and(|planned| planned.through() == moment.catalog.through()) {
         return Ok(None);
     }
-    let row = |run: &PlannedEviction| catalog.ask(|catalog| catalog.row(run.run_no)).transpose();
+    let row = |run: &PlannedEviction| {
+        let found = moment.stored_run(Name::Run(run.run.as_str()), run.run_no);
+        found.and_then(|found| found.map(|found| found.row()).transpose()).transpose()
+    };
     let rows = runs.iter().filter_map(row).map(|row| row.map(|row| (row.run_no, row)));
     rows.collect::<Result<_>>().map(Some)
 }

@@ -53,7 +53,6 @@ pub struct Options {
     pub(crate) background: bool,
     pub(crate) index: bool,
     pub(crate) index_cache: usize,
-    pub(crate) lookup_cache: usize,
     pub(crate) max_record_len: u64,
     pub(crate) prefault: u64,
     pub(crate) compaction: Compaction,
@@ -83,8 +82,7 @@ impl Options {
             sync_interval: Some(Duration::from_millis(250)),
             background: true,
             index: true,
-            index_cache: 48 << 20,
-            lookup_cache: 64 << 10,
+            index_cache: 16 << 20,
             max_record_len: 64 << 20,
             prefault: 1 << 30,
             compaction: Compaction::new(),
@@ -113,11 +111,8 @@ impl Options {
         background(threads: bool) => background = threads;
         /// Whether the file has an index. Without one all answers are the same, but slower.
         index(index: bool) => index = index;
-        /// The memory for pages of the index, in bytes; 48 MiB by default.
+        /// The memory for pages of the index, in bytes; 16 MiB by default.
         index_cache(bytes: usize) => index_cache = bytes;
-        /// The most looked-up runs that stay in memory, about 700 bytes each; 65,536 by default.
-        /// Looking up another run asks the index.
-        lookup_cache(runs: usize) => lookup_cache = runs;
         /// The longest accepted record, in bytes; 64 MiB by default, at most 256 MiB.
         max_record_len(bytes: u64) => max_record_len = bytes;
         /// How many bytes of the file a background thread maps after the opening, the newest
@@ -315,7 +310,6 @@ impl fmt::Debug for Options {
             .field("background", &self.background)
             .field("index", &self.index)
             .field("index_cache", &self.index_cache)
-            .field("lookup_cache", &self.lookup_cache)
             .field("max_record_len", &self.max_record_len)
             .field("compression", &self.compression)
             .field("tail_writer", &self.tail_writer)

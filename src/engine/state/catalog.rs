@@ -2,25 +2,29 @@
 //! the directories of the segments. A catalog never changes; the engine replaces it. It holds its
 //! segments, so their extents are not reused while the catalog is in use.
 
+pub(crate) mod newest_runs;
+pub(crate) mod stored_run;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::engine::state::location_cache::LocationCache;
+use crate::engine::state::catalog::newest_runs::NewestRuns;
 use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::Purpose;
+use crate::index::locator::Stamped;
 use crate::index::{
-    self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing, Places,
-    RedbFailure, RunState,
+    self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing, Locator,
+    RedbFailure, RunState, Said,
 };
 use crate::types::{RunNo, SegmentId};
 
-/// After looking into so many directories for runs, a map of all runs takes less time.
+/// After looking into so many directories, adding them to the locator takes less time.
 const PROBES: usize = 16 << 10;
 
 /// After so many short pages of lists, the order of all runs takes less time.
@@ -31,92 +35,124 @@ const PAGES: usize = 8;
 pub(crate) struct Catalog {
     segments: Vec<Arc<Segment>>,
     ids: Vec<SegmentId>,
+    /// Where each segment starts in the file, ascending, and its index.
+    starts: Vec<(u64, usize)>,
     through: Option<SegmentId>,
     index: Option<IndexSnapshot>,
     /// Why the index failed to answer.
     failed: OnceLock<IndexError>,
-    location_cache: LocationCache,
+    newest_runs: NewestRuns,
+    locator: Arc<Locator>,
+    /// All segments are in the locator.
+    is_located: OnceLock<()>,
+    /// How many directories were looked into that are not.
+    probes: AtomicUsize,
     /// For a process that has no index.
-    maps: Option<Maps>,
+    lists: Option<Lists>,
 }
 
 /// What is made of the directories in the place of an index, once it is worth while.
 #[derive(Debug, Default)]
-struct Maps {
-    /// The most bytes that they may take.
+struct Lists {
+    /// The most bytes that it may take.
     most: usize,
-    /// The map of an earlier catalog.
-    known: Option<Arc<Places>>,
-    /// Where runs are, and the indexes of the segments of which the map says nothing.
-    places: OnceLock<(Arc<Places>, Vec<usize>)>,
     /// All runs in the order of lists, if there is room for that.
     listing: OnceLock<Option<Listing>>,
-    /// How many directories were looked into without the one, and pages were made without the
-    /// other.
-    probes: AtomicUsize,
+    /// How many pages were made without it.
     pages: AtomicUsize,
     making: Mutex<()>,
 }
 
 impl Catalog {
-    /// A catalog of these segments, ascending. If there is an index, it covers exactly them.
+    /// A catalog of these segments, ascending. If there is an index, it covers exactly them. The
+    /// locator may have other segments too.
     pub(crate) fn new(
         segments: Vec<Arc<Segment>>,
         through: Option<SegmentId>,
         index: Option<IndexSnapshot>,
+        locator: Arc<Locator>,
     ) -> Self {
         let ids = segments.iter().map(|segment| segment.id()).collect();
-        let (failed, location_cache) = (OnceLock::new(), LocationCache::default());
-        Self { segments, ids, through, index, failed, location_cache, maps: None }
+        let starts = segments.iter().enumerate().map(|(at, one)| (one.file_offset(), at));
+        let mut starts: Vec<_> = starts.collect();
+        starts.sort_unstable();
+        Self { segments, ids, starts, through, index, locator, ..Self::default() }
     }
 
-    /// The same, which makes maps of the directories when they are worth while, each in at most
-    /// `most` bytes: that of an earlier catalog is used as long as it says enough.
-    pub(crate) fn with_maps(mut self, known: Option<&Arc<Places>>, most: usize) -> Self {
-        self.maps = Some(Maps { most, known: known.cloned(), ..Maps::default() });
+    /// A catalog of other segments of the same store.
+    pub(crate) fn of_others(
+        &self,
+        segments: Vec<Arc<Segment>>,
+        through: Option<SegmentId>,
+        index: Option<IndexSnapshot>,
+    ) -> Self {
+        let living = segments.iter().map(|segment| stamped(segment));
+        let stale = self.locator.is_stale(living);
+        let locator = if stale { Arc::default() } else { Arc::clone(&self.locator) };
+        Self::new(segments, through, index, locator)
+    }
+
+    /// The same, which makes lists of the directories when they are worth while, in at most `most`
+    /// bytes.
+    pub(crate) fn with_lists(mut self, most: usize) -> Self {
+        self.lists = Some(Lists { most, ..Lists::default() });
         self
     }
 
-    /// Whether it makes maps of the directories, having no index.
-    pub(crate) fn has_maps(&self) -> bool {
-        self.maps.is_some()
-    }
-
-    /// Where runs are in the directories, as far as this catalog or an earlier one knows.
-    pub(crate) fn places(&self) -> Option<&Arc<Places>> {
-        let maps = self.maps.as_ref()?;
-        maps.places.get().map(|(places, _)| places).or(maps.known.as_ref())
-    }
-
-    /// The map of the runs, if it is worth while for one more lookup.
-    fn map(&self) -> Option<&(Arc<Places>, Vec<usize>)> {
-        let maps = self.maps.as_ref()?;
-        if maps.places.get().is_none() {
-            let probes = maps.probes.fetch_add(self.segments.len(), Ordering::Relaxed);
-            if maps.known.is_none() && probes < PROBES {
-                return None;
-            }
-            // One thread makes it.
-            let _making = maps.making.lock();
-            if maps.places.get().is_none() {
-                let places = Places::of(self, maps.known.as_ref(), maps.most);
-                let unlisted = places.unlisted(&self.ids);
-                let _ = maps.places.set((places, unlisted));
-            }
-        }
-        maps.places.get()
-    }
-
     pub(crate) fn without_index(&self) -> Self {
-        Self::new(self.segments.clone(), self.through, None)
+        Self::new(self.segments.clone(), self.through, None, Arc::clone(&self.locator))
+    }
+
+    /// Where entries are in the directories of the segments.
+    pub(crate) fn locator(&self) -> &Arc<Locator> {
+        &self.locator
+    }
+
+    /// The segments that the locator does not have, the last one first. Once many were looked into,
+    /// this adds them.
+    pub(crate) fn waiting(&self, deleted: &RunSet) -> Vec<&Arc<Segment>> {
+        if self.is_located.get().is_some() {
+            return Vec::new();
+        }
+        let is_waiting = |segment: &&Arc<Segment>| !self.locator.has(stamped(segment));
+        let mut waiting: Vec<_> = self.segments.iter().rev().filter(is_waiting).collect();
+        if self.probes.fetch_add(waiting.len(), Ordering::Relaxed) >= PROBES {
+            waiting.retain(|segment| !self.locate(segment, deleted));
+        }
+        if waiting.is_empty() {
+            let _ = self.is_located.set(());
+        }
+        waiting
+    }
+
+    /// Adds a segment to the locator, without the entries of `deleted` runs; returns whether that
+    /// was possible. One that cannot be read is asked each time, and says why.
+    pub(crate) fn locate(&self, segment: &Segment, deleted: &RunSet) -> bool {
+        let (Some(sealed), Ok(directory)) = (segment.sealed(), segment.directory()) else {
+            return false;
+        };
+        let start = segment.file_offset() + u64::from(sealed.directory());
+        let is_deleted = |run_no| deleted.contains(run_no);
+        self.locator.add(stamped(segment), start, &directory, is_deleted).is_ok()
+    }
+
+    /// The segment with the directory that has this place of the file, and the place in it.
+    pub(crate) fn in_directory_at(&self, place: u64) -> Option<(&Arc<Segment>, u32)> {
+        let (index, at) = self.directory_at(place)?;
+        Some((self.segments.get(index)?, at))
+    }
+
+    fn directory_at(&self, place: u64) -> Option<(usize, u32)> {
+        let behind = self.starts.partition_point(|(start, _)| *start <= place);
+        let (file_offset, index) = *self.starts.get(behind.checked_sub(1)?)?;
+        let sealed = self.segments.get(index)?.sealed()?;
+        let at = place.checked_sub(file_offset + u64::from(sealed.directory()))?;
+        let at = u32::try_from(at).ok().filter(|at| *at < sealed.len)?;
+        Some((index, at))
     }
 
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
-    }
-
-    pub(crate) fn location_cache(&self) -> &LocationCache {
-        &self.location_cache
     }
 
     /// Whether an index with this progress covers all segments.
@@ -139,10 +175,10 @@ impl Catalog {
     }
 
     /// Stops asking the index. The first failure is kept.
-    fn blame_index(&self, failure: IndexError) {
+    pub(crate) fn blame_index(&self, failure: IndexError) {
         let _ = self.failed.set(failure);
-        // It has what the index said.
-        self.location_cache.clear();
+        // They are what the index said.
+        self.newest_runs.clear();
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
@@ -255,6 +291,10 @@ pub(crate) fn stamp_of(segment: &Segment) -> u64 {
     segment.key().salt.rotate_left(1) ^ end
 }
 
+fn stamped(segment: &Segment) -> Stamped {
+    (segment.id(), stamp_of(segment))
+}
+
 impl Directories for Catalog {
     fn segments(&self) -> &[SegmentId] {
         &self.ids
@@ -271,42 +311,38 @@ impl Directories for Catalog {
         answer.inspect_err(|damage| segment.mend(*damage))
     }
 
-    fn places_of(&self, run_no: RunNo) -> Option<Vec<usize>> {
-        let (places, unlisted) = self.map()?;
-        Some(places.of_run(run_no, &self.ids, unlisted))
-    }
-
-    fn stamp(&self, index: usize) -> u64 {
-        self.segments.get(index).map_or(0, |segment| stamp_of(segment))
+    fn places_beside(&self, said: Said) -> Option<Vec<usize>> {
+        if !self.waiting(&RunSet::default()).is_empty() {
+            return None;
+        }
+        let segment = self.segments.get(said.directory)?;
+        let hash = segment.in_directory(|directory| directory.hash_of(said.slot)).ok()?;
+        let places = self.locator.places(hash).into_iter();
+        let mut places: Vec<usize> =
+            places.filter_map(|place| Some(self.directory_at(place)?.0)).collect();
+        places.sort_unstable();
+        places.dedup();
+        Some(places)
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {
-        let Some(maps) = &self.maps else { return Ok(None) };
-        if maps.listing.get().is_none() {
-            let _making = maps.making.lock();
-            if maps.listing.get().is_none() {
-                let made = Listing::of(self, maps.most)?;
-                let _ = maps.listing.set(made);
+        let Some(lists) = &self.lists else { return Ok(None) };
+        if lists.listing.get().is_none() {
+            let _making = lists.making.lock();
+            if lists.listing.get().is_none() {
+                let made = Listing::of(self, lists.most)?;
+                let _ = lists.listing.set(made);
             }
         }
-        Ok(maps.listing.get().and_then(Option::as_ref))
+        Ok(lists.listing.get().and_then(Option::as_ref))
     }
 
     fn wants_few(&self) -> bool {
-        let Some(maps) = &self.maps else { return true };
-        match maps.listing.get() {
+        let Some(lists) = &self.lists else { return true };
+        match lists.listing.get() {
             Some(listing) => listing.is_none(),
-            None => maps.pages.fetch_add(1, Ordering::Relaxed) < PAGES,
+            None => lists.pages.fetch_add(1, Ordering::Relaxed) < PAGES,
         }
-    }
-
-    fn places_of_ids(&self, namespace: Option<&str>, id: &str) -> Option<Vec<usize>> {
-        let (hash, (places, unlisted)) = (self.segments.first()?.ids(), self.map()?);
-        let hash = match namespace {
-            Some(namespace) => hash.of_document(namespace, id),
-            None => hash.of_run(id),
-        };
-        Some(places.of_hash(hash, &self.ids, unlisted))
     }
 }
 

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::active_runs::{ActiveRun, ActiveRuns, RUNS_DUE};
 use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
 use crate::error::{Error, Result};
 use crate::format::frames::frame;
 use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::LAST_SEGMENT;
-use crate::format::{DirectoryBuilder, ExtentSize};
+use crate::format::{DirectoryBuilder, ExtentSize, RunEntry};
 use crate::index::RunRow;
 use crate::types::{LogPosition, Lsn, RunNo, SegmentId};
 
@@ -208,22 +209,20 @@ impl LogState {
         self.unapplied.push_back(segment);
     }
 
-    /// Brings these runs of a segment of the log, which `builder` lists, into memory. `row_of`
-    /// gives what older segments say of a run; it is told whether the run begins in this segment.
-    /// A run of which a quarantined segment may say more takes no call.
+    /// Brings these runs of a segment of the log, which `builder` lists, into memory. A run of which
+    /// a quarantined segment may say more takes no call.
     pub(crate) fn remember(
         &mut self,
         segment: SegmentId,
         builder: &DirectoryBuilder,
         runs: impl Iterator<Item = RunNo>,
-        row_of: &mut dyn FnMut(RunNo, bool) -> Result<Option<RunRow>>,
     ) -> Result<()> {
         for entry in runs.filter_map(|run_no| builder.run(run_no)).map(|built| &built.entry) {
             if self.deleted.contains(entry.run_no) {
                 continue;
             }
             if self.active.get(entry.run_no).is_none() {
-                let run = match row_of(entry.run_no, entry.created_at.is_some()) {
+                let run = match self.stored_row(entry) {
                     Ok(Some(row)) => ActiveRun::from_row(row),
                     Ok(None) => {
                         let (agent, run) = (entry.agent.clone(), entry.run.clone());
@@ -249,6 +248,18 @@ impl LogState {
             }
         }
         Ok(())
+    }
+
+    /// What the catalog says of a run with an entry in a segment of the log.
+    fn stored_row(&self, entry: &RunEntry) -> Result<Option<RunRow>> {
+        // Nothing of a run is older than its beginning.
+        if entry.created_at.is_some() {
+            return Ok(None);
+        }
+        let (agent, run) = (entry.agent.as_str(), entry.run.as_str());
+        let name = if entry.document { Name::Document(agent, run) } else { Name::Run(run) };
+        let found = self.catalog.stored_run(name, entry.run_no, &self.deleted)?;
+        found.as_ref().map(StoredRun::row).transpose()
     }
 
     /// Drops all views of the file. The store is closed.

@@ -3,7 +3,6 @@
 pub(crate) mod active_runs;
 pub(crate) mod catalog;
 pub(crate) mod fold;
-pub(crate) mod location_cache;
 pub(crate) mod log_state;
 pub(crate) mod payload;
 pub(crate) mod run_slice;

@@ -59,15 +59,15 @@ impl RunSlice {
         }
     }
 
-    /// Adds the slices of a run in a sealed segment, from this slot of its directory.
+    /// Adds the slices of a run in a sealed segment, whose entry starts at `at` of its directory.
     pub(crate) fn add_sealed(
         slices: &mut Vec<Self>,
         segment: &Arc<Segment>,
-        slot: u32,
+        at: u32,
         run_no: RunNo,
     ) -> Result<()> {
         slices.extend(segment.in_directory(|directory| {
-            let ((parts, list), mut first) = (directory.parts_of(slot, run_no)?, 0);
+            let ((parts, list), mut first) = (directory.parts_at(at, run_no)?, 0);
             let slice = |part: RunPart| {
                 let checked = Checked(AtomicU32::new(u32::MAX));
                 let offsets = Offsets::Stored { list, first, checked };

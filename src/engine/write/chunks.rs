@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::read::resolve::stored_in;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
+use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::segment::Mark;
 use crate::engine::values::Allow;
@@ -174,7 +174,17 @@ impl Log {
     pub(crate) fn give_up(&self, numbers: impl IntoIterator<Item = RunNo>, now: Timestamp) {
         let mut has_dead = false;
         for run_no in numbers {
-            match self.reader.asked(|catalog| stored_in(catalog, run_no)) {
+            let name = {
+                let state = self.state.lock();
+                let run = state.active.get(run_no);
+                run.map(|run| (run.agent.clone(), run.run.clone(), run.document))
+            };
+            let Some((agent, run, is_document)) = name else { continue };
+            let name = match is_document {
+                true => Name::Document(agent.as_str(), run.as_str()),
+                false => Name::Run(run.as_str()),
+            };
+            match self.reader.asked(|moment| moment.stored_in(name, run_no)) {
                 Ok((mut state, stored)) => {
                     let is_unused = state.active.get(run_no).is_some_and(|run| {
                         let is_empty =

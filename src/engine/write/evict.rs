@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::read::resolve::{frame_in, stored_in};
+use crate::engine::read::resolve::frame_in;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
+use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::log_state::{LogState, Urgency};
 use crate::engine::write::Log;
 use crate::engine::write::pending_frame::PendingFrame;
@@ -50,7 +51,8 @@ impl Log {
         let (mut state, run_no, stored) = loop {
             let (run_no, state) = self.lock_named(run)?;
             drop(state);
-            let (state, stored) = self.reader.asked(|catalog| stored_in(catalog, run_no))?;
+            let name = Name::Run(run.run());
+            let (state, stored) = self.reader.asked(|moment| moment.stored_in(name, run_no))?;
             if state.active.get(run_no).is_some() {
                 break (state, run_no, stored);
             }

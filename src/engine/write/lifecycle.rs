@@ -97,8 +97,8 @@ impl Log {
     pub(crate) fn lock_named(&self, run: RunRef<'_>) -> Result<(RunNo, Held<'_, LogState>)> {
         let mut last = None;
         loop {
-            let run_no = self.reader.named(run, Detail::Name)?.resolve()?;
-            match self.reader.loaded_number(run_no) {
+            let (run_no, _) = self.reader.named(run, Detail::Name)?.resolve()?;
+            match self.reader.loaded_run(run.run(), run_no) {
                 // It was deleted meanwhile: the name may now stand for another run, or none.
                 Err(Error::Evicted { .. }) if last != Some(run_no) => last = Some(run_no),
                 loaded => return Ok((run_no, loaded?)),

@@ -210,7 +210,7 @@ impl<'a> Directory<'a> {
         let (mut end, mut last_run) = (0, None);
         let mut hashes = Vec::with_capacity(self.tables.runs as usize);
         for slot in 0..self.tables.runs {
-            let at = self.place(slot)?;
+            let at = self.place(slot)? as usize;
             let head = self.head(slot)?;
             let entry = head.entry()?;
             if at != end || last_run >= Some(head.run_no) {
@@ -326,6 +326,12 @@ impl<'a> Directory<'a> {
         Ok((head.run, head.agent))
     }
 
+    /// The hash of the ids in `slot`.
+    pub(crate) fn hash_of(&self, slot: u32) -> Decoded<u32> {
+        let head = self.head(slot)?;
+        Ok(self.tables.ids.of_ids(head.run, head.agent, head.is_document()))
+    }
+
     /// The slot of the run with this number.
     ///
     /// # Errors
@@ -362,17 +368,43 @@ impl<'a> Directory<'a> {
 
     fn find(&self, hash: u32, is_it: impl Fn(&EntryHead<'_>) -> bool) -> Decoded<Vec<u32>> {
         let mut found = Vec::new();
-        let runs = self.tables.runs;
-        for index in first_of(runs, |index| Ok(self.hash_at(index)?.0 < hash))?..runs {
-            let (other, slot) = self.hash_at(index)?;
-            if other != hash {
-                break;
-            }
+        for slot in self.slots_of(hash) {
+            let slot = slot?;
             if is_it(&self.head(slot)?) {
                 found.push(slot);
             }
         }
         Ok(found)
+    }
+
+    /// The slots of the entries whose ids have this hash.
+    fn slots_of(&self, hash: u32) -> impl Iterator<Item = Decoded<u32>> + '_ {
+        let runs = self.tables.runs;
+        let first = first_of(runs, |index| Ok::<_, Damage>(self.hash_at(index)?.0 < hash));
+        let same = (first.unwrap_or(0)..runs).map(|index| self.hash_at(index));
+        same.take_while(move |found| !found.as_ref().is_ok_and(|found| found.0 != hash))
+            .map(|found| Ok(found?.1))
+    }
+
+    /// Where the entries start whose ids have this hash.
+    pub(crate) fn places_of(&self, hash: u32) -> impl Iterator<Item = Decoded<u32>> + '_ {
+        self.slots_of(hash).map(|slot| self.place(slot?))
+    }
+
+    /// Calls `visit` with the hash of each entry, and where it starts, in the order of the hashes.
+    pub(crate) fn each_place(&self, mut visit: impl FnMut(u32, u32)) -> Decoded<()> {
+        for index in 0..self.tables.runs {
+            let (hash, slot) = self.hash_at(index)?;
+            visit(hash, self.place(slot)?);
+        }
+        Ok(())
+    }
+
+    /// Whether an entry starts at `at`.
+    pub(crate) fn has_place(&self, at: u32) -> bool {
+        let runs = self.tables.runs;
+        let slot = first_of(runs, |slot| Ok::<_, Damage>(self.place(slot)? < at));
+        slot.is_ok_and(|slot| self.place(slot).is_ok_and(|found| found == at))
     }
 
     /// The hash of the ids of a run, and its slot, in the order of the hashes.
@@ -403,22 +435,24 @@ impl<'a> Directory<'a> {
     /// The list of offsets of the run in `slot`: for each part, those of its records and then those
     /// of its chunks.
     pub(crate) fn list_of(&self, slot: u32) -> Decoded<OffsetList> {
-        Ok(self.parts_of(slot, self.run_no(slot)?)?.1)
+        let at = self.place(slot)?;
+        Ok(self.parts_at(at, self.head_at(at)?.run_no)?.1)
     }
 
-    /// The parts of a run, whose entry must be in `slot`, and its list of offsets.
-    pub(crate) fn parts_of(
+    /// The parts of a run, whose entry must start at `at`, and its list of offsets.
+    pub(crate) fn parts_at(
         &self,
-        slot: u32,
+        at: u32,
         run_no: RunNo,
     ) -> Decoded<(impl Iterator<Item = RunPart> + use<'a>, OffsetList)> {
-        let (at, head) = (self.place(slot)?, self.head(slot)?);
+        let head = self.head_at(at)?;
         if head.run_no != run_no {
             return Err(Damage::Mismatch);
         }
-        let end = at.checked_add(head.entry_len()).ok_or(Damage::Truncated)?;
+        let start = at as usize;
+        let end = start.checked_add(head.entry_len()).ok_or(Damage::Truncated)?;
         at_most(end as u64, self.tables.places_at as u64)?;
-        let at = u32::try_from(at + head.list).map_err(|_| Damage::Truncated)?;
+        let at = u32::try_from(start + head.list).map_err(|_| Damage::Truncated)?;
         Ok((head.parts(), OffsetList { at, len: head.listed }))
     }
 
@@ -448,14 +482,19 @@ impl<'a> Directory<'a> {
     }
 
     /// Where the entry in `slot` starts.
-    fn place(&self, slot: u32) -> Decoded<usize> {
+    pub(crate) fn place(&self, slot: u32) -> Decoded<u32> {
         below(slot, self.tables.runs)?;
         let place = u32_at(self.bytes, self.tables.places_at + slot as usize * PLACE_LEN)?;
-        Ok(place as usize * ENTRY_ALIGN)
+        place.checked_mul(ENTRY_ALIGN as u32).ok_or(Damage::Truncated)
     }
 
     fn head(&self, slot: u32) -> Decoded<EntryHead<'a>> {
-        let at = self.place(slot)?;
+        self.head_at(self.place(slot)?)
+    }
+
+    /// The head of the entry that starts at `at`.
+    pub(crate) fn head_at(&self, at: u32) -> Decoded<EntryHead<'a>> {
+        let at = at as usize;
         let entries = self.bytes.get(..self.tables.places_at).unwrap_or_default();
         let bytes = entries.get(at..).ok_or(Damage::Truncated)?;
         EntryHead::read(bytes, |covered| check_at(&self.tables.salted, at, covered))

@@ -31,7 +31,7 @@ impl IdHash {
         self.of_ids(entry.run.as_str(), entry.agent.as_str(), entry.document)
     }
 
-    fn of_ids(self, run: &str, agent: &str, document: bool) -> u32 {
+    pub(super) fn of_ids(self, run: &str, agent: &str, document: bool) -> u32 {
         if document { self.of_document(agent, run) } else { self.of_run(run) }
     }
 

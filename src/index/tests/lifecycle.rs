@@ -10,7 +10,7 @@ use crate::index::tables::key;
 use crate::index::tables::key::{State, Table};
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
-    Applied, Catalog, Directories, IndexError, IndexIdentity, IndexSnapshot, IndexStore,
+    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore,
     Relocation, RunList, RunRow, SegmentChange, Span, Statuses, check,
 };
 use crate::types::{RunNo, RunStatus, SegmentId};

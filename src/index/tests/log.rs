@@ -129,6 +129,10 @@ pub(super) struct Log {
 }
 
 impl Log {
+    pub(super) fn stamp(&self, index: usize) -> u64 {
+        crc32fast::hash(&self.directories[index]).into()
+    }
+
     pub(super) fn generate(seed: u64, segments: u32, runs: u64) -> Self {
         let mut writer = Writer::new(seed, runs);
         for _ in 0..segments {
@@ -170,10 +174,6 @@ impl Log {
 }
 
 impl Directories for Log {
-    fn stamp(&self, index: usize) -> u64 {
-        crc32fast::hash(&self.directories[index]).into()
-    }
-
     fn segments(&self) -> &[SegmentId] {
         &self.segments
     }

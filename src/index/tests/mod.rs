@@ -2,6 +2,7 @@
 //! which must give the same answers. The tests of the engine damage an index, and move runs.
 
 mod lifecycle;
+mod listing;
+mod locator;
 mod log;
 mod model;
-mod places;

@@ -35,6 +35,8 @@ struct State {
     waiting: usize,
     /// A thread that never waits.
     exempt: Option<ThreadId>,
+    /// Reads fail.
+    fails: bool,
 }
 
 impl Gate {
@@ -44,14 +46,18 @@ impl Gate {
     }
 
     /// Returns once the gate is open.
-    fn pass(&self) {
+    fn pass(&self) -> std::io::Result<()> {
         let mut state = self.state.lock().unwrap();
+        if state.fails {
+            return Err(std::io::Error::other("no read"));
+        }
         if state.shut && state.exempt != Some(std::thread::current().id()) {
             state.waiting += 1;
             self.changed.notify_all();
             state = self.changed.wait_while(state, |state| state.shut).unwrap();
             state.waiting -= 1;
         }
+        Ok(())
     }
 
     /// Returns once a read waits.
@@ -77,10 +83,7 @@ fn store() -> (Arc<Gate>, RunLog, RunWriter) {
     let gate = Arc::new(Gate::default());
     let passes = Arc::clone(&gate);
     let storage = Tap::new(Arc::new(MemoryStorage::new()), move |call| {
-        if call.is_read() {
-            passes.pass();
-        }
-        Ok(())
+        if call.is_read() { passes.pass() } else { Ok(()) }
     });
     let log = options().create_storage(storage).unwrap();
     let new = log.start_run("agent", "new", ()).unwrap();
@@ -94,7 +97,10 @@ fn store() -> (Arc<Gate>, RunLog, RunWriter) {
         let _ = run.end(&Outcome::completed().durability(quick)).unwrap();
         log.docs().put("documents", &format!("key-{number}"), &NewRecord::new(b"value")).unwrap();
     }
+    // A directory that cannot be read now is read when it is asked.
+    gate.state.lock().unwrap().fails = true;
     log.checkpoint().unwrap();
+    gate.state.lock().unwrap().fails = false;
     (gate, log, new)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Batch, Committed, Expected, Write, most_urgent};
 use crate::engine::read::documents::{StoredVersion, Versions, VersionsInMemory, document_ids};
 use crate::engine::read::named::Detail;
-use crate::engine::read::resolve::{StoredRuns, bring_in, make_room};
+use crate::engine::read::resolve::{StoredRuns, bring_in, make_room, stored_runs};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
@@ -23,7 +23,6 @@ use crate::format::FrameKind;
 use crate::format::frames::eviction::Eviction;
 use crate::format::frames::frame::FLAG_BATCH;
 use crate::format::frames::ids::{encode_put, ids_len};
-use crate::format::segments::run_set::RunSet;
 use crate::types::{
     AgentId, Durability, LogPosition, Lsn, RunId, RunNo, SegmentId, Seq, Timestamp, Version,
 };
@@ -217,16 +216,14 @@ impl Log {
                 make_room(&mut state);
                 planned.iter().map(|write| is_loaded(write, &state)).collect()
             };
-            // Versions that were deleted meanwhile are left out under the lock.
-            let none = RunSet::default();
-            let (mut state, stored) = self.reader.asked(|catalog| {
+            // What is deleted meanwhile is left out under the lock.
+            let (mut state, stored) = self.reader.asked(|moment| {
                 let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
                     Write::Append { .. } if *loaded => Ok(Stored::Run(Vec::new())),
-                    Write::Append { .. } => {
-                        self.reader.stored_runs(catalog, write.id.as_str()).map(Stored::Run)
+                    Write::Append { .. } => stored_runs(moment, write.id.as_str()).map(Stored::Run),
+                    _ => {
+                        StoredVersion::all(moment, (&write.space, &write.id)).map(Stored::Document)
                     }
-                    _ => StoredVersion::all(catalog, &none, (&write.space, &write.id))
-                        .map(Stored::Document),
                 };
                 planned.iter().zip(&loaded).map(of).collect::<Result<Vec<_>>>()
             })?;

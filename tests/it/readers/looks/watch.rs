@@ -99,8 +99,7 @@ impl Watch<'_> {
         let kept = self.bounds().0;
         let options = ReaderOptions::new()
             .durable_only(durable_only)
-            .map_bytes([0, 400, 64 << 20][self.random.index(3)])
-            .lookup_cache(self.random.index(40))
+            .list_bytes([0, 400, 64 << 20][self.random.index(3)])
             .shared_bytes([0, 1 << 20][self.random.index(2)])
             .environment(self.machine.environment());
         let scene: Arc<Scene> = Arc::clone(&self.scene);

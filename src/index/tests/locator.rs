@@ -1,0 +1,75 @@
+//! The table that says where the entries of runs are.
+
+use super::log::{KEY, Log};
+use crate::format::codec::Decoded;
+use crate::index::{Directories, Locator};
+use crate::types::RunNo;
+
+/// Far beyond 4 GiB.
+const START: u64 = 5 << 40;
+const EXTENT: u64 = 4 << 20;
+
+/// A table of all directories of a log, and where each of them starts.
+fn located(log: &Log, is_deleted: impl Fn(RunNo) -> bool + Copy) -> (Locator, Vec<u64>) {
+    let (locator, mut starts) = (Locator::default(), Vec::new());
+    for (index, segment) in log.segments().iter().enumerate() {
+        let start = START + index as u64 * EXTENT;
+        let add = |directory: crate::format::Directory<'_>| {
+            locator.add((*segment, 1), start, &directory, is_deleted)
+        };
+        log.with(index, add).unwrap();
+        starts.push(start);
+    }
+    (locator, starts)
+}
+
+#[test]
+fn each_entry_is_at_one_of_the_places_of_its_ids() {
+    for seed in 0..8 {
+        let log = Log::generate(seed, 400, 60);
+        let (locator, starts) = located(&log, |_| false);
+        for (index, start) in starts.iter().enumerate() {
+            let check = |directory: crate::format::Directory<'_>| -> Decoded<()> {
+                for slot in 0..directory.run_count() {
+                    let (run, agent) = directory.ids(slot)?;
+                    let hash = match directory.is_document(slot)? {
+                        true => KEY.ids.of_document(agent, run),
+                        false => KEY.ids.of_run(run),
+                    };
+                    let place = start + u64::from(directory.place(slot)?);
+                    assert!(locator.places(hash).contains(&place), "seed {seed}: {run}");
+                }
+                Ok(())
+            };
+            log.with(index, check).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_is_added_again_changes_nothing() {
+    let log = Log::generate(1, 200, 30);
+    let (locator, starts) = located(&log, |_| false);
+    let hash = |run: &str| KEY.ids.of_run(run);
+    let before: Vec<_> =
+        (0..200).map(|run| locator.places(hash(&format!("run-{run}"))).len()).collect();
+    for (index, segment) in log.segments().iter().enumerate() {
+        let again = |directory: crate::format::Directory<'_>| {
+            locator.add((*segment, 2), starts[index], &directory, |_| false)
+        };
+        log.with(index, again).unwrap();
+    }
+    let after: Vec<_> =
+        (0..200).map(|run| locator.places(hash(&format!("run-{run}"))).len()).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_table_with_more_entries_of_segments_that_are_gone_is_stale() {
+    let log = Log::generate(2, 6_000, 60);
+    let (locator, _) = located(&log, |_| false);
+    let stamped: Vec<_> = log.segments().iter().map(|segment| (*segment, 1)).collect();
+    assert!(!locator.is_stale(stamped.iter().copied()));
+    assert!(locator.is_stale(stamped.iter().copied().take(stamped.len() / 4)));
+    assert!(locator.is_stale(log.segments().iter().map(|segment| (*segment, 2))), "other stamps");
+}
