@@ -3,11 +3,11 @@
 
 use core::ops::Bound;
 
-use super::row::{RowSummary, RunRow, RunState, Span};
+use super::row::{RowSummary, RunRow};
 use super::tables::fence::IndexError;
 use super::tables::key::State;
 use crate::error::Damage;
-use crate::types::{AgentId, RunNo, RunRef, RunStatus, Timestamp};
+use crate::types::{AgentId, RunNo, RunStatus, Timestamp};
 
 /// The place of a run in lists: when it was created, and its number.
 pub(crate) type RunKey = (Timestamp, RunNo);
@@ -178,18 +178,8 @@ impl<'a> RunList<'a> {
 /// Answers from sealed segments. [`super::IndexSnapshot`] and [`super::DirectoryScan`] give the
 /// same answers to every question here, as of the same segments.
 pub(crate) trait Catalog {
-    /// The numbers of the runs with this name: none, one, or one for each agent that uses the id.
-    /// Sorted by agent.
-    fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError>;
-
-    /// The row of a run.
+    /// The row of a run. That of the index has no places of frames.
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError>;
-
-    /// Which segments hold frames of a run, in the order of its records ([`Span::order`]).
-    fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError>;
-
-    /// Row and spans together, for less than the cost of both questions.
-    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError>;
 
     /// The first runs of a list, up to `limit`.
     fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError>;
@@ -214,10 +204,6 @@ pub(crate) trait Catalog {
 
     /// Up to `limit` agents that have runs, by id, strictly above `after`.
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError>;
-
-    /// The numbers of the versions of a document, ascending. The last one is current; a write that
-    /// a crash interrupted left the others.
-    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError>;
 
     /// All versions of up to `limit` documents of a namespace, by key from `from` on, then by
     /// number.

@@ -8,7 +8,7 @@ use core::ops::Bound;
 use super::catalog::{Catalog, Order};
 use super::merge::Directories;
 use super::plan::mark_key;
-use super::row::{RunRow, RunState, Span};
+use super::row::RunRow;
 use super::scan::DirectoryScan;
 use super::snapshot::{IndexSnapshot, Rows, TableView};
 use super::tables::fence::IndexError;
@@ -30,12 +30,12 @@ pub(crate) fn check(
 ) -> Result<bool, IndexError> {
     let scan = DirectoryScan::up_to(directories, snapshot.applied());
     let (mut expected, mut same) = (Expected::default(), true);
-    scan.each_state(|row, spans| {
-        expected.add(&row, &spans);
-        same &= is_excused(Some(row.run_no)) || has_run(snapshot, &row, &spans)?;
+    scan.each_row(|row| {
+        expected.add(&row);
+        same &= is_excused(Some(row.run_no)) || has_run(snapshot, row)?;
         Ok(())
     })?;
-    for table in [Table::Runs].into_iter().chain(LISTS).chain([Table::Spans, Table::Documents]) {
+    for table in [Table::Runs, Table::ByAgent, Table::ByState, Table::Documents] {
         let Some(view) = snapshot.table(table) else { continue };
         if view.len()? == expected.len(table) {
             continue;
@@ -43,7 +43,8 @@ pub(crate) fn check(
         for key in keys(view)? {
             let key = key?;
             let run_no = read_run_no(table, &key)?;
-            same &= is_excused(Some(run_no)) || is_expected(table, &key, &scan.state(run_no)?);
+            same &=
+                is_excused(Some(run_no)) || is_expected(table, &key, scan.find(run_no)?.as_ref());
         }
     }
     Ok(same
@@ -52,26 +53,23 @@ pub(crate) fn check(
 }
 
 /// The tables that have one entry for each run.
-const LISTS: [Table; 3] = [Table::RunIds, Table::ByAgent, Table::ByState];
+const LISTS: [Table; 2] = [Table::ByAgent, Table::ByState];
 
 /// How many entries the directories imply.
 #[derive(Debug, Default)]
 struct Expected {
     runs: u64,
-    spans: u64,
     documents: u64,
 }
 
 impl Expected {
-    fn add(&mut self, row: &RunRow, spans: &[Span]) {
+    fn add(&mut self, row: &RunRow) {
         self.runs += u64::from(!row.document);
         self.documents += u64::from(row.document);
-        self.spans += spans.len() as u64;
     }
 
     fn len(&self, table: Table) -> u64 {
         match table {
-            Table::Spans => self.spans,
             Table::Documents => self.documents,
             Table::Runs => self.runs + self.documents,
             _ => self.runs,
@@ -80,14 +78,20 @@ impl Expected {
 }
 
 /// Whether the tables have the entries of a run.
-fn has_run(snapshot: &IndexSnapshot, row: &RunRow, spans: &[Span]) -> Result<bool, IndexError> {
+fn has_run(snapshot: &IndexSnapshot, row: RunRow) -> Result<bool, IndexError> {
     let tables = if row.document { &[Table::Documents][..] } else { &LISTS };
     for table in tables {
-        if !has_mark(snapshot, *table, row)? {
+        if !has_mark(snapshot, *table, &row)? {
             return Ok(false);
         }
     }
-    Ok(snapshot.row(row.run_no)?.as_ref() == Some(row) && snapshot.spans(row.run_no)? == spans)
+    let mut row = row.without_places();
+    let Some(found) = snapshot.row(row.run_no)? else { return Ok(false) };
+    if found.segments.is_empty() {
+        // It had very many once.
+        row.segments.clear();
+    }
+    Ok(found == row)
 }
 
 /// Whether a table has the mark of a run.
@@ -96,7 +100,6 @@ fn has_mark(snapshot: &IndexSnapshot, table: Table, row: &RunRow) -> Result<bool
         return Ok(true);
     };
     let read: fn(&[u8], &[u8]) -> Decoded<()> = match table {
-        Table::RunIds => |key, value| value::read_mark(Table::RunIds, key, value),
         Table::ByAgent => |key, value| value::read_mark(Table::ByAgent, key, value),
         Table::ByState => |key, value| value::read_mark(Table::ByState, key, value),
         _ => |key, value| value::read_mark(Table::Documents, key, value),
@@ -133,22 +136,19 @@ fn keys(view: &TableView) -> Result<Rows<Vec<u8>>, IndexError> {
 /// The run that a key belongs to.
 fn read_run_no(table: Table, key: &[u8]) -> Decoded<RunNo> {
     match table {
-        Table::RunIds | Table::Documents => key::read_id_key(key),
+        Table::Documents => Ok(key::read_document_key(key)?.1),
         Table::ByAgent | Table::ByState => Ok(key::read_state_key(key)?.1),
-        Table::Spans => Ok(key::read_span_key(key)?.0),
         _ => key::read_run_key(key),
     }
 }
 
 /// Whether the directories imply a key.
-fn is_expected(table: Table, key: &[u8], state: &RunState) -> bool {
-    let Some(row) = &state.row else {
+fn is_expected(table: Table, key: &[u8], row: Option<&RunRow>) -> bool {
+    let Some(row) = row else {
         return false;
     };
     match table {
         Table::Runs => true,
-        Table::Spans => key::read_span_key(key)
-            .is_ok_and(|(_, segment)| state.spans.iter().any(|span| span.segment == segment)),
         _ => mark_key(table, row).is_some_and(|expected| expected == key),
     }
 }

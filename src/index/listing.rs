@@ -35,7 +35,7 @@ impl Listed {
     pub(crate) fn row<D: Directories>(&self, directories: &D) -> Decoded<Option<RunRow>> {
         let said = Said { directory: self.directory as usize, slot: self.slot };
         let all = if self.has_others { said_beside(directories, said)? } else { vec![said] };
-        Ok(fold(directories, &all)?.row)
+        fold(directories, &all)
     }
 }
 
@@ -159,8 +159,8 @@ impl Listing {
 fn joined<D: Directories>(directories: &D, entries: &[Listed]) -> Decoded<Option<Listed>> {
     let said =
         entries.iter().map(|entry| Said { directory: entry.directory as usize, slot: entry.slot });
-    let state = fold(directories, &said.collect::<Vec<_>>())?;
-    Ok(entries.first().zip(state.row).map(|(first, row)| Listed {
+    let row = fold(directories, &said.collect::<Vec<_>>())?;
+    Ok(entries.first().zip(row).map(|(first, row)| Listed {
         key: row.time_key(),
         status: row.status,
         held: row.is_held(),

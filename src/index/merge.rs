@@ -9,8 +9,7 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use super::listing::Listing;
-use super::row::{RunState, Span};
-use crate::error::Damage;
+use super::row::RunRow;
 use crate::format::Directory;
 use crate::format::codec::Decoded;
 use crate::format::segments::segment::Purpose;
@@ -212,43 +211,19 @@ pub(super) fn said_beside<D: Directories>(directories: &D, said: Said) -> Decode
 }
 
 /// Folds the entries of one run.
-pub(super) fn fold<D: Directories>(directories: &D, said: &[Said]) -> Decoded<RunState> {
-    let mut state = RunState::default();
+pub(super) fn fold<D: Directories>(directories: &D, said: &[Said]) -> Decoded<Option<RunRow>> {
+    let mut row: Option<RunRow> = None;
     for found in said {
         let Some(&segment) = directories.segments().get(found.directory) else {
             continue;
         };
         let entry = directories.with(found.directory, |view| view.run(found.slot))?;
-        state.apply(segment, found.slot, &entry);
+        match &mut row {
+            Some(row) => row.apply(segment, &entry),
+            none => *none = Some(RunRow::first(segment, &entry)),
+        }
     }
-    Ok(state.sorted())
-}
-
-/// The state of a run according to the directories of these spans; evictions are not searched for.
-/// The slots of the spans are hints.
-///
-/// # Errors
-/// [`Damage::Missing`] if a segment, its directory or the entry in it is missing.
-pub(crate) fn fold_spans<D: Directories>(
-    directories: &D,
-    run_no: RunNo,
-    spans: &[Span],
-) -> Decoded<RunState> {
-    let mut state = RunState::default();
-    for span in spans {
-        let directory = directories.segments().binary_search(&span.segment);
-        let directory = directory.map_err(|_| Damage::Missing)?;
-        let found = directories.with(directory, |view| {
-            let slot = match view.run_no(span.slot) {
-                Ok(found) if found == run_no => span.slot,
-                _ => view.find_no(run_no)?.ok_or(Damage::Missing)?,
-            };
-            Ok((slot, view.run(slot)?))
-        });
-        let (slot, entry) = found?;
-        state.apply(span.segment, slot, &entry);
-    }
-    Ok(state.sorted())
+    Ok(row)
 }
 
 /// The run number at a position of a list; `None` behind its end.

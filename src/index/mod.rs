@@ -1,9 +1,10 @@
-//! Where each run is stored: a cache over the directories of the sealed segments, and the same
-//! answers without it.
+//! What is known of each run and in which segments it is: a cache over the directories of the
+//! sealed segments, and the same answers without it.
 //!
 //! The index is built by applying whole sealed segments and compactions. It can be dropped and
-//! rebuilt from the directories at any time. It knows runs and spans, never records: within a
-//! segment the directory leads to the frames.
+//! rebuilt from the directories at any time. It serves lists, `verify`, and answers beside a
+//! segment that cannot be read. Lookups by id ask the directories, by way of the [`Locator`], and
+//! no lookup waits for the index to open.
 //!
 //! Section 17 of FORMAT.md lists the tables.
 //!
@@ -16,18 +17,19 @@
 //! - If a directory evicts a run, the run does not exist, wherever its entries are. A run number is
 //!   never used again. The index forgets evictions after they were applied, so
 //!   [`SegmentChange::read`] leaves out entries of such runs.
-//! - Rows do not depend on the order of segments, and spans are read in the order of their records:
-//!   the numbers of compaction outputs are unrelated to the order of the log.
+//! - Rows do not depend on the order of segments: the numbers of compaction outputs are unrelated
+//!   to the order of the log.
 //! - Every value has a checksum of its table, its key and itself. A wrong entry is an error that
-//!   makes the engine rebuild the index, never a wrong answer. [`RunRow::is_covered_by`] and
-//!   [`check()`] detect a missing or outdated entry.
+//!   makes the engine rebuild the index, never a wrong answer. [`check()`] detects a missing or
+//!   outdated entry.
 //! - Neither bytes in the storage nor a panic of redb cause a panic of the caller.
 //!
 //! Overview:
 //!
 //! - [`Catalog`]: the questions, which [`IndexSnapshot`] and [`DirectoryScan`] answer.
 //! - [`IndexStore`]: the tables in redb; applies each [`SegmentChange`] and [`Relocation`].
-//! - `RunState`, [`RunRow`], [`Span`]: the state of a run, and the fold.
+//! - [`RunRow`]: what is known of a run, and the fold.
+//! - [`Locator`]: where the entries of runs are in the file.
 //! - [`Directories`]: how the engine provides the directories.
 //! - `key`, `value`: the bytes of keys and values.
 
@@ -48,9 +50,9 @@ pub(crate) use catalog::{Catalog, Order, RunKey, RunList, Statuses};
 pub(crate) use check::check;
 pub(crate) use listing::Listing;
 pub(crate) use locator::Locator;
-pub(crate) use merge::{Applied, Directories, Said, fold_spans};
-pub(crate) use plan::{Relocation, SegmentChange};
-pub(crate) use row::{RowSummary, RunRow, RunState, Span};
+pub(crate) use merge::{Applied, Directories, Said};
+pub(crate) use plan::{Relocated, Relocation, SegmentChange};
+pub(crate) use row::{RowSummary, RunRow};
 pub(crate) use scan::DirectoryScan;
 pub(crate) use snapshot::IndexSnapshot;
 pub(crate) use store::{IndexIdentity, IndexStore};

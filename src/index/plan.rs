@@ -5,9 +5,9 @@
 //! segments of the batch name its run. Each table gets its changes in the order of its keys, since
 //! a B-tree is slow at unordered ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::row::{RunRow, RunState, Span};
+use super::row::RunRow;
 use super::tables::fence::IndexError;
 use super::tables::key;
 use super::tables::key::Table;
@@ -26,8 +26,8 @@ pub(crate) struct SegmentChange {
     pub(crate) purpose: Purpose,
     /// What tells it from another one with the same id, or with another directory.
     pub(crate) stamp: u64,
-    /// The run table of its directory with the slots, ascending, without runs that are deleted.
-    pub(crate) runs: Vec<(u32, RunEntry)>,
+    /// The entries of its directory by run number, without runs that are deleted.
+    pub(crate) runs: Vec<RunEntry>,
     /// The runs that it evicts, wherever their entries are.
     pub(crate) evicted: Vec<RunNo>,
 }
@@ -44,7 +44,7 @@ impl SegmentChange {
         let mut runs = Vec::new();
         for slot in 0..directory.run_count() {
             if !is_deleted(directory.run_no(slot)?) {
-                runs.push((slot, directory.run(slot)?));
+                runs.push(directory.run(slot)?);
             }
         }
         let evicted = directory.evictions().map(|found| found.map(|found| found.run_no));
@@ -60,17 +60,40 @@ pub(crate) struct Relocation {
     pub(crate) outputs: Vec<(SegmentId, u64)>,
     /// The victims, which have no stamps any more: so an older manifest has segments without.
     pub(crate) victims: Vec<SegmentId>,
-    /// Each run that has frames in a victim or in an output: its row and all its spans according to
-    /// the current directories, as far as the index goes in the log.
-    pub(crate) runs: Vec<(RunRow, Vec<Span>)>,
+    /// Each run that has frames in a victim.
+    pub(crate) runs: Vec<Relocated>,
+}
+
+/// Where the frames of a run in victims are now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relocated {
+    /// The number of the run.
+    pub(crate) run_no: RunNo,
+    /// The outputs with entries of it, ascending.
+    pub(crate) segments: Vec<SegmentId>,
+    /// The bytes of its frames in the victims, and in the outputs.
+    pub(crate) stored: [u64; 2],
+}
+
+impl Relocated {
+    /// Gives a row of the run the new segments and bytes.
+    pub(crate) fn apply(&self, row: &mut RunRow, victims: &[SegmentId]) {
+        let [before, after] = self.stored;
+        row.stored = row.stored.saturating_sub(before).saturating_add(after);
+        if row.segments.is_empty() {
+            return;
+        }
+        row.segments.retain(|segment| !victims.contains(segment));
+        row.segments.extend(&self.segments);
+        row.segments.sort_unstable();
+        row.segments.dedup();
+    }
 }
 
 /// What the plan reads of the current index.
 pub(super) trait Current {
     /// The row of a run.
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError>;
-    /// The segments that hold frames of a run.
-    fn span_segments(&self, run_no: RunNo) -> Result<Vec<SegmentId>, IndexError>;
     /// The number of runs of an agent.
     fn agent_runs(&self, agent: &AgentId) -> Result<u64, IndexError>;
 }
@@ -83,9 +106,7 @@ pub(super) type KeyChange = (Vec<u8>, Option<Vec<u8>>);
 struct RunChange {
     run_no: RunNo,
     old: Option<RunRow>,
-    /// Existing spans to remove, unless they are among the new ones.
-    old_spans: Vec<SegmentId>,
-    new: RunState,
+    new: Option<RunRow>,
 }
 
 /// What a batch of segments changes.
@@ -97,7 +118,7 @@ pub(super) struct Plan {
 }
 
 enum Step<'a> {
-    Entry(SegmentId, u32, &'a RunEntry),
+    Entry(SegmentId, &'a RunEntry),
     Evict,
 }
 
@@ -117,19 +138,19 @@ impl Plan {
         Self::of_runs(runs, current)
     }
 
-    /// Gives each of these runs its current row and spans. Runs that are not in the index were
-    /// evicted meanwhile, and stay evicted.
+    /// Gives the rows of these runs their segments. Runs that are not in the index were evicted
+    /// meanwhile, and stay evicted.
     pub(super) fn relocation(
         relocation: &Relocation,
         current: &impl Current,
     ) -> Result<Self, IndexError> {
         let mut runs = Vec::new();
-        for (row, spans) in &relocation.runs {
-            let run_no = row.run_no;
-            if let Some(old) = current.row(run_no)? {
-                let old_spans = current.span_segments(run_no)?;
-                let new = RunState { row: Some(row.clone()), spans: spans.clone() };
-                runs.push(RunChange { run_no, old: Some(old), old_spans, new });
+        for moved in &relocation.runs {
+            if let Some(old) = current.row(moved.run_no)? {
+                let mut new = old.clone();
+                moved.apply(&mut new, &relocation.victims);
+                let (run_no, old, new) = (moved.run_no, Some(old), Some(new));
+                runs.push(RunChange { run_no, old, new });
             }
         }
         runs.sort_by_key(|change| change.run_no);
@@ -142,7 +163,7 @@ impl Plan {
             if let Some(row) = change.old.as_ref().filter(|row| !row.document) {
                 *deltas.entry(&row.agent).or_default() -= 1;
             }
-            if let Some(row) = change.new.row.as_ref().filter(|row| !row.document) {
+            if let Some(row) = change.new.as_ref().filter(|row| !row.document) {
                 *deltas.entry(&row.agent).or_default() += 1;
             }
         }
@@ -157,8 +178,7 @@ impl Plan {
     /// The change of the number of runs.
     pub(super) fn new_runs(&self) -> i64 {
         let is_run = |row: Option<&RunRow>| i64::from(row.is_some_and(|row| !row.document));
-        let delta =
-            |change: &RunChange| is_run(change.new.row.as_ref()) - is_run(change.old.as_ref());
+        let delta = |change: &RunChange| is_run(change.new.as_ref()) - is_run(change.old.as_ref());
         self.runs.iter().map(delta).sum()
     }
 
@@ -168,11 +188,11 @@ impl Plan {
         match table {
             Table::Runs => {
                 for change in &self.runs {
-                    let value = change.new.row.as_ref().map(value::row_value);
+                    let value = change.new.as_ref().map(value::row_value);
                     out.push((key::run_key(change.run_no).to_vec(), value));
                 }
             }
-            Table::RunIds | Table::ByAgent | Table::ByState | Table::Documents => {
+            Table::ByAgent | Table::ByState | Table::Documents => {
                 self.marks(table, &mut out);
             }
             Table::Agents => {
@@ -181,7 +201,6 @@ impl Plan {
                     out.push((agent.as_str().as_bytes().to_vec(), value));
                 }
             }
-            Table::Spans => self.spans(&mut out),
             Table::Segments | Table::Meta => {}
         }
         out.sort_by(|(left, _), (right, _)| left.cmp(right));
@@ -192,7 +211,7 @@ impl Plan {
     fn marks(&self, table: Table, out: &mut Vec<KeyChange>) {
         for change in &self.runs {
             let old = change.old.as_ref().and_then(|row| mark_key(table, row));
-            let new = change.new.row.as_ref().and_then(|row| mark_key(table, row));
+            let new = change.new.as_ref().and_then(|row| mark_key(table, row));
             if old == new {
                 continue;
             }
@@ -201,20 +220,6 @@ impl Plan {
                 let mark = value::mark(table, &key);
                 (key, Some(mark))
             }));
-        }
-    }
-
-    fn spans(&self, out: &mut Vec<KeyChange>) {
-        for change in &self.runs {
-            let new: BTreeSet<SegmentId> =
-                change.new.spans.iter().map(|span| span.segment).collect();
-            for &segment in change.old_spans.iter().filter(|segment| !new.contains(segment)) {
-                out.push((key::span_key(change.run_no, segment).to_vec(), None));
-            }
-            for span in &change.new.spans {
-                let value = value::span_value(change.run_no, span);
-                out.push((key::span_key(change.run_no, span.segment).to_vec(), Some(value)));
-            }
         }
     }
 }
@@ -227,23 +232,17 @@ pub(super) fn mark_key(table: Table, row: &RunRow) -> Option<Vec<u8>> {
         return (table == Table::Documents).then(|| key::document_key(agent, run, row.run_no));
     }
     match table {
-        Table::RunIds => Some(key::id_key(run, agent, row.run_no)),
         Table::ByAgent => Some(key::state_key(Some(agent), row.state(), row.time_key())),
         Table::ByState => Some(key::state_key(None, row.state(), row.time_key())),
-        Table::Runs
-        | Table::Agents
-        | Table::Spans
-        | Table::Documents
-        | Table::Segments
-        | Table::Meta => None,
+        Table::Runs | Table::Agents | Table::Documents | Table::Segments | Table::Meta => None,
     }
 }
 
 fn steps<'a>(changes: &[&'a SegmentChange]) -> Vec<(RunNo, Step<'a>)> {
     let mut steps = Vec::new();
     for change in changes {
-        for (slot, entry) in &change.runs {
-            steps.push((entry.run_no, Step::Entry(change.segment, *slot, entry)));
+        for entry in &change.runs {
+            steps.push((entry.run_no, Step::Entry(change.segment, entry)));
         }
         steps.extend(change.evicted.iter().map(|&run_no| (run_no, Step::Evict)));
     }
@@ -260,17 +259,22 @@ fn fold(
     };
     let old = current.row(run_no)?;
     if steps.iter().any(|(_, step)| matches!(step, Step::Evict)) {
-        if old.is_none() {
-            return Ok(None);
-        }
-        let old_spans = current.span_segments(run_no)?;
-        return Ok(Some(RunChange { run_no, old, old_spans, new: RunState::default() }));
+        return Ok(old.is_some().then_some(RunChange { run_no, old, new: None }));
     }
-    let mut new = RunState { row: old.clone(), spans: Vec::new() };
+    let mut new = old.clone();
     for (_, step) in steps {
-        if let Step::Entry(segment, slot, entry) = step {
-            new.apply(*segment, *slot, entry);
+        if let Step::Entry(segment, entry) = step {
+            match &mut new {
+                Some(row) => row.apply(*segment, entry),
+                none => *none = Some(RunRow::first(*segment, entry)),
+            }
         }
     }
-    Ok(Some(RunChange { run_no, old, old_spans: Vec::new(), new }))
+    if let (Some(old), Some(new)) = (&old, &mut new)
+        && old.segments.is_empty()
+    {
+        // It lists none, so it may not list only some.
+        new.segments.clear();
+    }
+    Ok(Some(RunChange { run_no, old, new }))
 }

@@ -2,8 +2,6 @@
 //! it, so that they cannot diverge.
 //!
 //! - [`RunRow`]: everything that the store knows about a run without reading its frames.
-//! - [`Span`]: a segment that holds frames of the run, and the slot of its directory.
-//! - [`RunState`]: the row and the spans of one run.
 //! - [`RowSummary`]: what retention needs of each run, cheaper than a row.
 //!
 //! Rules of the fold. None of them depends on the order of the entries, since compaction moves
@@ -63,7 +61,13 @@ pub(crate) struct RunRow {
     pub(crate) next_seq: Seq,
     /// The latest timestamp of a frame of it.
     pub(crate) last_at: Timestamp,
+    /// The segments with entries of it, ascending. A row that is one of very many segments lists
+    /// none: see [`RunRow::can_be_in`].
+    pub(crate) segments: Vec<SegmentId>,
 }
+
+/// The most segments that a row lists.
+pub(crate) const MAX_SEGMENTS: usize = 4096;
 
 /// The latest HOLD of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +102,7 @@ impl RunRow {
             stored: 0,
             next_seq: Seq(0),
             last_at: entry.last_at,
+            segments: Vec::new(),
         };
         row.apply(segment, entry);
         row
@@ -112,14 +117,15 @@ impl RunRow {
         let position = |offset| LogPosition { segment, offset };
         if let Some(start) = entry.start {
             let found = (start.at, position(start.offset));
-            if self.started_at.zip(self.start).is_none_or(|known| found < known) {
+            if self.started_at.is_none_or(|known| found < (known, self.start.unwrap_or_default())) {
                 self.started_at = Some(found.0);
                 self.start = Some(found.1);
             }
         }
         if let Some(end) = entry.end {
             let found = (end.lsn, position(end.offset));
-            if self.end.is_none_or(|known| found > (self.end_lsn, known)) {
+            let known = (self.end_lsn, self.end.unwrap_or_default());
+            if self.ended_at.is_none() || found > known {
                 self.end_lsn = found.0;
                 self.end = Some(found.1);
                 self.ended_at = Some(end.at);
@@ -138,6 +144,14 @@ impl RunRow {
         self.stored = self.stored.saturating_add(entry.stored);
         self.next_seq = self.next_seq.max(entry.next_seq);
         self.last_at = self.last_at.max(entry.last_at);
+        if let Err(place) = self.segments.binary_search(&segment) {
+            self.segments.insert(place, segment);
+        }
+    }
+
+    /// Whether a segment may have an entry of the run.
+    pub(crate) fn can_be_in(&self, segment: SegmentId) -> bool {
+        self.segments.is_empty() || self.segments.binary_search(&segment).is_ok()
     }
 
     /// Whether the run is held, so that retention keeps it.
@@ -167,26 +181,14 @@ impl RunRow {
         }
     }
 
-    /// Whether both rows describe the same run contents, regardless of where its frames are and how
-    /// many bytes they take.
-    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
-        let nowhere = |row: &Self| {
-            let mut row = row.clone();
-            (row.start, row.end, row.stored) = (None, None, 0);
-            row.hold = row.hold.map(|hold| Hold { at: LogPosition::default(), ..hold });
-            row
-        };
-        nowhere(self) == nowhere(other)
-    }
-
-    /// Whether these are all spans of the run. If a lookup finds fewer records than the row counts,
-    /// it has met damage.
-    pub(crate) fn is_covered_by(&self, spans: &[Span]) -> bool {
-        let sum = |count: fn(&Span) -> u64| {
-            spans.iter().fold(0_u64, |sum, span| sum.saturating_add(count(span)))
-        };
-        sum(|span| u64::from(span.records)) == self.records
-            && sum(|span| span.stored) == self.stored
+    /// The row as the index has it: without the places of frames.
+    pub(crate) fn without_places(mut self) -> Self {
+        (self.start, self.end) = (None, None);
+        self.hold = self.hold.map(|hold| Hold { at: LogPosition::default(), ..hold });
+        if self.segments.len() > MAX_SEGMENTS {
+            self.segments.clear();
+        }
+        self
     }
 
     /// The place of the run in the lists that are ordered by time.
@@ -221,80 +223,6 @@ pub(crate) struct RowSummary<'a> {
     pub(crate) stored: u64,
     /// Whether it is held.
     pub(crate) held: bool,
-}
-
-/// A segment that holds frames of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
-    /// The segment.
-    pub(crate) segment: SegmentId,
-    /// The slot of the run in the run table of the segment's directory.
-    pub(crate) slot: u32,
-    /// The sequence of the first record there, if there is one.
-    pub(crate) first_seq: Option<Seq>,
-    /// The sequence of the last record there plus one.
-    pub(crate) next_seq: Seq,
-    /// How many records are there.
-    pub(crate) records: u32,
-    /// How many chunks of large records are there.
-    pub(crate) chunks: u32,
-    /// The bytes of all frames of the run there.
-    pub(crate) stored: u64,
-    /// The smallest order of a record or chunk there, or the largest number if there is neither.
-    pub(crate) first_lsn: Lsn,
-}
-
-impl Span {
-    /// The span of a directory entry.
-    pub(crate) fn new(segment: SegmentId, slot: u32, entry: &RunEntry) -> Self {
-        Self {
-            segment,
-            slot,
-            first_seq: entry.first_seq,
-            next_seq: entry.next_seq,
-            records: entry.records,
-            chunks: entry.chunks,
-            stored: entry.stored,
-            first_lsn: entry.first_lsn,
-        }
-    }
-
-    /// The sort key of the span among those of its run. Spans of a run never interleave, so reading
-    /// them in this order reads its records in the order of the log.
-    pub(crate) fn order(&self) -> (Lsn, SegmentId) {
-        (self.first_lsn, self.segment)
-    }
-}
-
-/// The row and the spans of one run while entries are applied to it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RunState {
-    /// The row; absent when nothing was applied.
-    pub(crate) row: Option<RunRow>,
-    /// The spans, in the order of [`Span::order`] once [`RunState::sorted`].
-    pub(crate) spans: Vec<Span>,
-}
-
-impl RunState {
-    /// Adds the entry in `slot` of a segment's directory.
-    pub(crate) fn apply(&mut self, segment: SegmentId, slot: u32, entry: &RunEntry) {
-        match &mut self.row {
-            Some(row) => row.apply(segment, entry),
-            none => *none = Some(RunRow::first(segment, entry)),
-        }
-        let span = Span::new(segment, slot, entry);
-        match self.spans.last_mut() {
-            // A directory that names a run twice is damaged; the index has one span of it too.
-            Some(last) if last.segment == segment => *last = span,
-            _ => self.spans.push(span),
-        }
-    }
-
-    /// The same state with sorted spans.
-    pub(crate) fn sorted(mut self) -> Self {
-        self.spans.sort_by_key(Span::order);
-        self
-    }
 }
 
 #[cfg(test)]
@@ -400,20 +328,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn spans_that_miss_one_do_not_cover_the_row() {
-        let (mut one, mut two) = (entry(1), entry(2));
-        (one.records, one.stored) = (2, 200);
-        two.stored = 64;
-        let mut state = RunState::default();
-        state.apply(SegmentId(1), 0, &one);
-        state.apply(SegmentId(2), 0, &two);
-        let row = state.row.unwrap();
-        assert!(row.is_covered_by(&state.spans));
-        assert!(!row.is_covered_by(&state.spans[..1]));
-        assert!(!row.is_covered_by(&state.spans[1..]));
-    }
-
     /// Few different numbers, so that equal ones are frequent.
     fn any_entry() -> impl Strategy<Value = RunEntry> {
         let at = || (0..4_i64).prop_map(Timestamp);
@@ -450,12 +364,12 @@ mod tests {
         })
     }
 
-    fn folded(entries: &[(SegmentId, RunEntry)]) -> RunState {
-        let mut state = RunState::default();
-        for (segment, entry) in entries {
-            state.apply(*segment, 0, entry);
+    fn folded(entries: &[(SegmentId, RunEntry)]) -> RunRow {
+        let mut row = RunRow::first(entries[0].0, &entries[0].1);
+        for (segment, entry) in &entries[1..] {
+            row.apply(*segment, entry);
         }
-        state.sorted()
+        row
     }
 
     proptest! {

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::catalog::{Catalog, Order, RunKey, RunList, rows_of};
 use super::listing::Listing;
 use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_beside, said_of};
-use super::row::{RowSummary, RunRow, RunState, Span};
+use super::row::{RowSummary, RunRow};
 use super::tables::fence::IndexError;
 use crate::error::Damage;
 use crate::format::codec::Decoded;
-use crate::types::{AgentId, RunNo, RunRef};
+use crate::types::{AgentId, RunNo};
 
 /// For fewer runs than this, [`Listing`] may take longer than a look at all entries.
 const FEW: usize = 64;
@@ -42,8 +42,8 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
         if self.reach == Reach::All { self.directories.listing() } else { Ok(None) }
     }
 
-    /// The row and the spans of a run.
-    pub(super) fn state(&self, run_no: RunNo) -> Decoded<RunState> {
+    /// The row of a run.
+    pub(super) fn find(&self, run_no: RunNo) -> Decoded<Option<RunRow>> {
         fold(self.directories, &said_of(self.directories, self.reach, run_no)?)
     }
 
@@ -65,15 +65,14 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
     }
 
     /// Calls `visit` for each run in the order of the numbers.
-    pub(crate) fn each_state(
+    pub(crate) fn each_row(
         &self,
-        mut visit: impl FnMut(RunRow, Vec<Span>) -> Result<(), IndexError>,
+        mut visit: impl FnMut(RunRow) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         let mut outcome = Ok(());
         self.walk(None, |said| {
-            let state = fold(self.directories, said)?;
-            if let Some(row) = state.row {
-                outcome = visit(row, state.spans);
+            if let Some(row) = fold(self.directories, said)? {
+                outcome = visit(row);
             }
             Ok(outcome.is_ok())
         })?;
@@ -101,38 +100,8 @@ impl<'a, D: Directories> DirectoryScan<'a, D> {
 }
 
 impl<D: Directories> Catalog for DirectoryScan<'_, D> {
-    fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
-        let mut candidates = BTreeSet::new();
-        for directory in self.reach.places(self.directories) {
-            self.directories.with(directory, |view| {
-                for slot in view.find_run(run.run())? {
-                    let (_, agent) = view.ids(slot)?;
-                    if run.agent().is_none_or(|wanted| wanted == agent) {
-                        candidates.insert((agent.to_owned(), view.run_no(slot)?));
-                    }
-                }
-                Ok(())
-            })?;
-        }
-        let mut numbers = Vec::new();
-        for (_, run_no) in candidates {
-            if self.state(run_no)?.row.is_some_and(|row| !row.document) {
-                numbers.push(run_no);
-            }
-        }
-        Ok(numbers)
-    }
-
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError> {
-        Ok(self.state(run_no)?.row)
-    }
-
-    fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
-        Ok(self.state(run_no)?.spans)
-    }
-
-    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError> {
-        Ok(self.state(run_no)?)
+        Ok(self.find(run_no)?)
     }
 
     fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError> {
@@ -148,7 +117,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             {
                 return Ok(true);
             }
-            let row = fold(self.directories, said)?.row;
+            let row = fold(self.directories, said)?;
             page.extend(row.filter(|row| list.has(row)).map(|row| row.time_key()));
             if page.len() >= most {
                 list.sort(&mut page, |key| *key);
@@ -236,25 +205,6 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         page.into_iter().map(agent).collect()
     }
 
-    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
-        let mut candidates = BTreeSet::new();
-        for directory in self.reach.places(self.directories) {
-            self.directories.with(directory, |view| {
-                for slot in view.find_document(namespace, key)? {
-                    candidates.insert(view.run_no(slot)?);
-                }
-                Ok(())
-            })?;
-        }
-        let mut numbers = Vec::new();
-        for run_no in candidates {
-            if self.state(run_no)?.row.is_some_and(|row| row.document) {
-                numbers.push(run_no);
-            }
-        }
-        Ok(numbers)
-    }
-
     fn documents_page(
         &self,
         namespace: &str,
@@ -266,7 +216,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
             if self.with_agent(said, |agent| agent == namespace)? != Some(true) {
                 return Ok(true);
             }
-            let row = fold(self.directories, said)?.row.filter(|row| row.document);
+            let row = fold(self.directories, said)?.filter(|row| row.document);
             if let Some(row) = row
                 && is_behind(from, row.run.as_str())
             {
@@ -293,7 +243,7 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
     }
 
     fn each_summary(&self, visit: &mut dyn FnMut(RowSummary<'_>)) -> Result<(), IndexError> {
-        self.each_state(|row, _| {
+        self.each_row(|row| {
             visit(row.summary());
             Ok(())
         })
@@ -402,7 +352,7 @@ fn first_rows<D: Directories>(
         if evicted.contains(&key.1) {
             continue;
         }
-        let row = fold(directories, &said_beside(directories, said)?)?.row;
+        let row = fold(directories, &said_beside(directories, said)?)?;
         rows.extend(row.filter(|row| row.time_key() == key && list.has(row)).map(|row| (key, row)));
     }
     let is_whole = rows.len() == limit || times.last.is_none();

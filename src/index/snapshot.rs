@@ -5,8 +5,7 @@
 //! snapshot after each apply.
 //!
 //! The checksum of its value verifies every answer. It cannot detect a missing entry, or an old
-//! page in the place of a newer one. A lookup that reads the row and the spans compares them
-//! ([`RunRow::is_covered_by`]); `check` detects the rest.
+//! page in the place of a newer one: `check` does.
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};
@@ -16,7 +15,7 @@ use redb::{Range, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
 use super::catalog::{Catalog, Order, RunKey, RunList};
 use super::merge::Applied;
-use super::row::{RowSummary, RunRow, RunState, Span};
+use super::row::{RowSummary, RunRow};
 use super::store::META_KEY;
 use super::tables::fence::{Fenced, IndexError};
 use super::tables::key;
@@ -24,7 +23,7 @@ use super::tables::key::{Bytes, State, Table};
 use super::value::{self, Meta};
 use crate::error::Damage;
 use crate::format::codec::Decoded;
-use crate::types::{AgentId, RunNo, RunRef, SegmentId};
+use crate::types::{AgentId, RunNo, SegmentId};
 
 /// The contents of the index at one moment. Clones share it.
 #[derive(Clone)]
@@ -34,12 +33,10 @@ pub(crate) struct IndexSnapshot {
 
 struct Tables {
     meta: Meta,
-    run_ids: TableView,
     runs: TableView,
     by_agent: TableView,
     by_state: TableView,
     agents: TableView,
-    spans: TableView,
     documents: TableView,
     segments: TableView,
     states_in_use: OnceLock<u16>,
@@ -49,12 +46,10 @@ impl IndexSnapshot {
     pub(super) fn new(transaction: &ReadTransaction) -> Result<Self, IndexError> {
         let tables = Tables {
             meta: Self::read_meta(transaction)?,
-            run_ids: TableView::open(transaction, Table::RunIds)?,
             runs: TableView::open(transaction, Table::Runs)?,
             by_agent: TableView::open(transaction, Table::ByAgent)?,
             by_state: TableView::open(transaction, Table::ByState)?,
             agents: TableView::open(transaction, Table::Agents)?,
-            spans: TableView::open(transaction, Table::Spans)?,
             documents: TableView::open(transaction, Table::Documents)?,
             segments: TableView::open(transaction, Table::Segments)?,
             states_in_use: OnceLock::new(),
@@ -74,12 +69,10 @@ impl IndexSnapshot {
 
     pub(super) fn table(&self, table: Table) -> Option<&TableView> {
         Some(match table {
-            Table::RunIds => &self.tables.run_ids,
             Table::Runs => &self.tables.runs,
             Table::ByAgent => &self.tables.by_agent,
             Table::ByState => &self.tables.by_state,
             Table::Agents => &self.tables.agents,
-            Table::Spans => &self.tables.spans,
             Table::Documents => &self.tables.documents,
             Table::Segments => &self.tables.segments,
             Table::Meta => return None,
@@ -119,15 +112,17 @@ impl IndexSnapshot {
         Ok(true)
     }
 
-    /// The spans in the segments with the start and the end of a run: most runs have no others, and
-    /// reading an entry costs one descent where a range costs two.
-    fn spans_at_ends(&self, row: &RunRow) -> Result<Vec<Span>, IndexError> {
-        let (Some(start), Some(end)) = (row.start, row.end) else { return Ok(Vec::new()) };
-        let mut segments = vec![start.segment, end.segment];
-        segments.dedup();
-        let span =
-            |segment| self.tables.spans.find(&key::span_key(row.run_no, segment), value::read_span);
-        segments.into_iter().filter_map(|segment| span(segment).transpose()).collect()
+    /// The rows of all runs that may have entries in a segment.
+    pub(crate) fn rows_in(&self, segment: SegmentId) -> Result<Vec<RunRow>, IndexError> {
+        let mut rows = Vec::new();
+        self.tables.runs.each(|key, value| {
+            let row = value::read_row(key, value)?;
+            if row.can_be_in(segment) {
+                rows.push(row);
+            }
+            Ok(())
+        })?;
+        Ok(rows)
     }
 
     /// The runs of a list that are in one state.
@@ -179,40 +174,8 @@ impl IndexSnapshot {
 }
 
 impl Catalog for IndexSnapshot {
-    fn run_numbers(&self, run: RunRef<'_>) -> Result<Vec<RunNo>, IndexError> {
-        let (start, end) = key::id_range(run.run(), run.agent());
-        let (start, end) = (Bound::Included(start), Bound::Excluded(end));
-        let read = |key: &[u8], value: &[u8]| {
-            value::read_mark(Table::RunIds, key, value)?;
-            key::read_id_key(key)
-        };
-        self.tables.run_ids.rows(start, end, Order::Ascending, read)?.collect()
-    }
-
     fn row(&self, run_no: RunNo) -> Result<Option<RunRow>, IndexError> {
         self.tables.runs.find(&key::run_key(run_no), value::read_row)
-    }
-
-    fn spans(&self, run_no: RunNo) -> Result<Vec<Span>, IndexError> {
-        let start = Bound::Included(key::span_key(run_no, SegmentId(0)).to_vec());
-        let end = Bound::Included(key::span_key(run_no, SegmentId(u32::MAX)).to_vec());
-        let rows = self.tables.spans.rows(start, end, Order::Ascending, value::read_span)?;
-        let mut spans = rows.collect::<Result<Vec<_>, _>>()?;
-        spans.sort_by_key(Span::order);
-        Ok(spans)
-    }
-
-    fn run_state(&self, run_no: RunNo) -> Result<RunState, IndexError> {
-        let row = self.row(run_no)?;
-        let mut spans = match &row {
-            Some(row) => self.spans_at_ends(row)?,
-            None => Vec::new(),
-        };
-        if !row.as_ref().is_some_and(|row| row.is_covered_by(&spans)) {
-            spans = self.spans(run_no)?;
-        }
-        spans.sort_by_key(Span::order);
-        Ok(RunState { row, spans })
     }
 
     fn runs_page(&self, list: &RunList<'_>, limit: usize) -> Result<Vec<RunKey>, IndexError> {
@@ -247,13 +210,6 @@ impl Catalog for IndexSnapshot {
 
     fn agents_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<AgentId>, IndexError> {
         self.agents(after)?.take(limit).map(|row| Ok(row?.0)).collect()
-    }
-
-    fn document_numbers(&self, namespace: &str, key: &str) -> Result<Vec<RunNo>, IndexError> {
-        let (start, end) = key::id_range(namespace, Some(key));
-        let (start, end) = (Bound::Included(start), Bound::Excluded(end));
-        let rows = self.tables.documents.rows(start, end, Order::Ascending, read_document)?;
-        rows.map(|row| Ok(row?.1)).collect()
     }
 
     fn documents_page(

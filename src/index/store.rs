@@ -160,10 +160,6 @@ impl IndexStore {
     /// The caller must have applied all victims that are segments of the log: a run without a row
     /// is treated as evicted.
     pub(crate) fn relocate(&self, relocation: &Relocation) -> Result<(), IndexError> {
-        assert!(
-            relocation.runs.iter().all(|(_, spans)| !spans.is_empty()),
-            "a run that has a row has a span"
-        );
         self.change(|database| relocate(database, relocation))
     }
 
@@ -304,7 +300,6 @@ fn write_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<(), IndexEr
 /// The current index, as far as a plan reads it.
 struct Tables<'txn> {
     runs: redb::Table<'txn, Bytes, Bytes>,
-    spans: redb::Table<'txn, Bytes, Bytes>,
     agents: redb::Table<'txn, Bytes, Bytes>,
     /// The largest run number; larger numbers need no search.
     last_run: Option<RunNo>,
@@ -317,12 +312,7 @@ impl<'txn> Tables<'txn> {
             Some((key, _)) => Some(key::read_run_key(key.value())?),
             None => None,
         };
-        Ok(Self {
-            runs,
-            spans: transaction.open_table(Table::Spans.definition())?,
-            agents: transaction.open_table(Table::Agents.definition())?,
-            last_run,
-        })
+        Ok(Self { runs, agents: transaction.open_table(Table::Agents.definition())?, last_run })
     }
 }
 
@@ -336,16 +326,6 @@ impl Current for Tables<'_> {
             Some(value) => Ok(Some(value::read_row(&key, value.value())?)),
             None => Ok(None),
         }
-    }
-
-    fn span_segments(&self, run_no: RunNo) -> Result<Vec<SegmentId>, IndexError> {
-        let first = key::span_key(run_no, SegmentId(0));
-        let last = key::span_key(run_no, SegmentId(u32::MAX));
-        let mut segments = Vec::new();
-        for entry in self.spans.range(first.as_slice()..=last.as_slice())? {
-            segments.push(key::read_span_key(entry?.0.value())?.1);
-        }
-        Ok(segments)
     }
 
     fn agent_runs(&self, agent: &AgentId) -> Result<u64, IndexError> {

@@ -19,21 +19,23 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Encode};
 
 use super::merge::Applied;
-use super::row::{Hold, RowSummary, RunRow, Span};
+use super::row::{Hold, MAX_SEGMENTS, RowSummary, RunRow};
 use super::tables::key;
 use super::tables::key::Table;
 use crate::error::Damage;
 use crate::format::codec::{Decoded, check_crc};
 use crate::types::{
-    AgentId, LogPosition, Lsn, MAX_ID_LEN, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp,
+    AgentId, LogPosition, Lsn, MAX_ID_LEN, RunId, RunStatus, SegmentId, Seq, Timestamp,
 };
 
-/// The longest body: a row with two ids of maximum length, and some room.
-pub(crate) const MAX_BODY_LEN: usize = 2048;
+/// The longest body: a row with two ids of maximum length and the most segments, and some room.
+pub(crate) const MAX_BODY_LEN: usize = 2048 + MAX_SEGMENTS * SEGMENT_LEN;
+/// The length of the number of a segment in a row.
+const SEGMENT_LEN: usize = 4;
 /// The length of the checksum behind a body.
 pub(crate) const CHECKSUM_LEN: usize = 4;
 /// The version of the tables, keys and values. An index of another version is dropped and rebuilt.
-pub(crate) const SCHEMA_VERSION: u32 = 7;
+pub(crate) const SCHEMA_VERSION: u32 = 8;
 
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_BODY_LEN>> =
     bincode::config::legacy().with_limit::<MAX_BODY_LEN>();
@@ -59,9 +61,7 @@ struct RowBody<'a> {
     run: &'a str,
     created_at: i64,
     started_at: Option<i64>,
-    start: Option<u64>,
     ended_at: Option<i64>,
-    end: Option<u64>,
     end_lsn: u64,
     hold: Option<HoldBody>,
     status: u8,
@@ -72,24 +72,14 @@ struct RowBody<'a> {
     next_seq: u64,
     last_at: i64,
     document: bool,
+    /// Numbers of 4 bytes.
+    segments: &'a [u8],
 }
 
 #[derive(Encode, BorrowDecode)]
 struct HoldBody {
-    at: u64,
     lsn: u64,
     held: bool,
-}
-
-#[derive(Encode, BorrowDecode)]
-struct SpanBody {
-    slot: u32,
-    first_seq: Option<u64>,
-    next_seq: u64,
-    records: u32,
-    chunks: u32,
-    stored: u64,
-    first_lsn: u64,
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -111,22 +101,19 @@ struct MetaBody {
     runs: u64,
 }
 
-/// The value of a row in `runs`.
+/// The value of a row in `runs`. The places of frames are left out.
 pub(crate) fn row_value(row: &RunRow) -> Vec<u8> {
+    let few = Some(&row.segments).filter(|segments| segments.len() <= MAX_SEGMENTS);
+    let segments = few.into_iter().flatten().flat_map(|segment| segment.0.to_le_bytes());
+    let segments: Vec<u8> = segments.collect();
     let body = RowBody {
         agent: row.agent.as_str(),
         run: row.run.as_str(),
         created_at: row.created_at.0,
         started_at: row.started_at.map(|at| at.0),
-        start: row.start.map(LogPosition::to_u64),
         ended_at: row.ended_at.map(|at| at.0),
-        end: row.end.map(LogPosition::to_u64),
         end_lsn: row.end_lsn.0,
-        hold: row.hold.map(|hold| HoldBody {
-            at: hold.at.to_u64(),
-            lsn: hold.lsn.0,
-            held: hold.held,
-        }),
+        hold: row.hold.map(|hold| HoldBody { lsn: hold.lsn.0, held: hold.held }),
         status: row.status.code(),
         records: row.records,
         late: row.late,
@@ -135,11 +122,12 @@ pub(crate) fn row_value(row: &RunRow) -> Vec<u8> {
         next_seq: row.next_seq.0,
         last_at: row.last_at.0,
         document: row.document,
+        segments: &segments,
     };
     encode(Table::Runs, &key::run_key(row.run_no), &body)
 }
 
-/// The row of an entry of `runs`.
+/// The row of an entry of `runs`, without the places of frames.
 pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
     let body: RowBody<'_> = decode(Table::Runs, key, value)?;
     let id_damage = |len: usize| Damage::OutOfRange { found: len as u64, max: MAX_ID_LEN as u64 };
@@ -150,12 +138,12 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         document: body.document,
         created_at: Timestamp(body.created_at),
         started_at: body.started_at.map(Timestamp),
-        start: body.start.map(LogPosition::from_u64),
+        start: None,
         ended_at: body.ended_at.map(Timestamp),
-        end: body.end.map(LogPosition::from_u64),
+        end: None,
         end_lsn: Lsn(body.end_lsn),
         hold: body.hold.map(|hold| Hold {
-            at: LogPosition::from_u64(hold.at),
+            at: LogPosition::default(),
             lsn: Lsn(hold.lsn),
             held: hold.held,
         }),
@@ -166,7 +154,18 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         stored: body.stored,
         next_seq: Seq(body.next_seq),
         last_at: Timestamp(body.last_at),
+        segments: read_segments(body.segments)?,
     })
+}
+
+/// The segments of a row, which must ascend.
+fn read_segments(bytes: &[u8]) -> Decoded<Vec<SegmentId>> {
+    let (numbers, rest) = bytes.as_chunks::<SEGMENT_LEN>();
+    let ids: Vec<_> = numbers.iter().map(|id| SegmentId(u32::from_le_bytes(*id))).collect();
+    if rest.is_empty() && ids.is_sorted_by(|one, two| one < two) {
+        return Ok(ids);
+    }
+    Err(Damage::Misplaced)
 }
 
 /// The fields of an entry of `runs` that retention needs, without copies.
@@ -189,36 +188,6 @@ pub(crate) fn read_summary<'a>(key: &[u8], value: &'a [u8]) -> Decoded<RowSummar
 
 fn read_status(code: u8) -> Decoded<RunStatus> {
     RunStatus::from_code(code).ok_or(Damage::UnknownCode { found: u32::from(code) })
-}
-
-/// The value of a span of a run in `spans`.
-pub(crate) fn span_value(run_no: RunNo, span: &Span) -> Vec<u8> {
-    let body = SpanBody {
-        slot: span.slot,
-        first_seq: span.first_seq.map(|seq| seq.0),
-        next_seq: span.next_seq.0,
-        records: span.records,
-        chunks: span.chunks,
-        stored: span.stored,
-        first_lsn: span.first_lsn.0,
-    };
-    encode(Table::Spans, &key::span_key(run_no, span.segment), &body)
-}
-
-/// The span of an entry of `spans`.
-pub(crate) fn read_span(key: &[u8], value: &[u8]) -> Decoded<Span> {
-    let body: SpanBody = decode(Table::Spans, key, value)?;
-    let (_, segment) = key::read_span_key(key)?;
-    Ok(Span {
-        segment,
-        slot: body.slot,
-        first_seq: body.first_seq.map(Seq),
-        next_seq: Seq(body.next_seq),
-        records: body.records,
-        chunks: body.chunks,
-        stored: body.stored,
-        first_lsn: Lsn(body.first_lsn),
-    })
 }
 
 /// The value of an agent with this many runs in `agents`.

@@ -8,7 +8,6 @@
 //!   is built. If it is found set, the process ended meanwhile, so the index is dropped unopened.
 
 pub(crate) mod redb_backend;
-pub(crate) mod relocate;
 
 use core::time::Duration;
 use std::sync::Arc;

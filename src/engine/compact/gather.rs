@@ -7,6 +7,7 @@
 //!   not copied, since the output has its own, nor holds that a later one replaced.
 
 use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ use crate::format::codec::Decoded;
 use crate::format::frames::eviction::{Eviction, decode_evictions};
 use crate::format::frames::ids::decode_put;
 use crate::format::segments::run_set::RunSet;
-use crate::format::{Directory, FrameHeader, FrameKind};
-use crate::types::{AgentId, Lsn, RunId, RunNo, SegmentId};
+use crate::format::{Directory, FrameHeader, FrameKind, RunEntry};
+use crate::index::RunRow;
+use crate::types::{Lsn, RunNo, SegmentId, Timestamp};
 
 /// A frame to copy.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +60,30 @@ impl Victim {
 /// Evictions and their orders in the log.
 pub(super) type Evictions = Vec<(Lsn, Eviction)>;
 
-/// The names of runs, by number.
-pub(super) type Names = BTreeMap<RunNo, (AgentId, RunId)>;
+/// What the directories of some segments say of runs, by number.
+pub(super) type Living = BTreeMap<RunNo, Folded>;
+
+/// The fold of some of the entries of a run.
+#[derive(Debug, Clone)]
+pub(super) struct Folded {
+    pub(super) row: RunRow,
+    /// When the run was created, if one of the entries says it.
+    created_at: Option<Timestamp>,
+}
+
+impl Folded {
+    /// Whether both say the same of the contents of the run, wherever its frames are and however
+    /// many bytes they take.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        let contents = |folded: &Self| {
+            let mut row = folded.row.clone().without_places();
+            (row.created_at, row.stored) = (Timestamp::default(), 0);
+            row.segments.clear();
+            (folded.created_at, row)
+        };
+        contents(self) == contents(other)
+    }
+}
 
 /// All contents of the victims that the outputs will have.
 #[derive(Debug)]
@@ -67,8 +91,8 @@ pub(super) struct Gathered {
     pub(super) victims: Vec<Victim>,
     /// By run number.
     pub(super) runs: Vec<Moved>,
-    /// The names of the living runs in the victims' directories.
-    pub(super) names: Names,
+    /// The living runs in the victims' directories.
+    pub(super) living: Living,
     pub(super) evictions: Evictions,
     /// Compressed payloads, which replace those of the victims.
     pub(super) packed: Vec<Vec<u8>>,
@@ -92,20 +116,31 @@ impl From<Error> for Obstacle {
     }
 }
 
-/// The names of the living runs in the directories of segments.
+/// The living runs in the directories of segments.
 pub(super) fn living_runs(
     segments: &[Arc<Segment>],
     deleted: &RunSet,
     is_stopping: impl Fn() -> bool,
-) -> Result<Names, Obstacle> {
-    let mut all = Names::new();
+) -> Result<Living, Obstacle> {
+    let mut all = Living::new();
     for segment in segments {
         if is_stopping() {
             return Err(Error::Closed.into());
         }
-        let names = segment.in_directory(|directory| names_in(&directory, deleted));
-        let names = names.map_err(|error| unreadable(segment.id(), error))?;
-        all.extend(names);
+        let entries = segment.in_directory(|directory| entries_in(&directory, deleted));
+        let entries = entries.map_err(|error| unreadable(segment.id(), error))?;
+        for entry in entries {
+            let new = || Folded { row: RunRow::first(segment.id(), &entry), created_at: None };
+            let folded = match all.entry(entry.run_no) {
+                Entry::Occupied(known) => {
+                    let folded = known.into_mut();
+                    folded.row.apply(segment.id(), &entry);
+                    folded
+                }
+                Entry::Vacant(place) => place.insert(new()),
+            };
+            folded.created_at = folded.created_at.or(entry.created_at);
+        }
     }
     Ok(all)
 }
@@ -122,14 +157,14 @@ fn unreadable(id: SegmentId, error: Error) -> Obstacle {
 /// Reads the victims, in which these runs live.
 pub(super) fn gather(
     segments: &[Arc<Segment>],
-    names: Names,
+    living: Living,
     deleted: &RunSet,
     is_stopping: impl Fn() -> bool,
 ) -> Result<Gathered, Obstacle> {
     let mut gathered = Gathered {
         victims: Vec::new(),
         runs: Vec::new(),
-        names,
+        living,
         evictions: Vec::new(),
         packed: Vec::new(),
     };
@@ -187,7 +222,7 @@ impl Gathered {
                 },
                 FrameKind::Bind | FrameKind::Commit | FrameKind::Seal | FrameKind::Watermark => {}
                 _ if dead => {}
-                _ if !self.names.contains_key(&header.run_no) => return Ok(false),
+                _ if !self.living.contains_key(&header.run_no) => return Ok(false),
                 _ => runs.entry(header.run_no).or_default().push(Found {
                     victim,
                     header,
@@ -213,17 +248,15 @@ impl Gathered {
     }
 }
 
-/// The names of the living runs in a directory.
-fn names_in(directory: &Directory<'_>, deleted: &RunSet) -> Decoded<Names> {
-    let mut names = Names::new();
+/// The entries of the living runs in a directory.
+fn entries_in(directory: &Directory<'_>, deleted: &RunSet) -> Decoded<Vec<RunEntry>> {
+    let mut entries = Vec::new();
     for slot in 0..directory.run_count() {
-        let run_no = directory.run_no(slot)?;
-        if !deleted.contains(run_no) {
-            let entry = directory.run(slot)?;
-            names.insert(run_no, (entry.agent, entry.run));
+        if !deleted.contains(directory.run_no(slot)?) {
+            entries.push(directory.run(slot)?);
         }
     }
-    Ok(names)
+    Ok(entries)
 }
 
 /// Of several holds of a run only the latest counts.

@@ -10,7 +10,7 @@ use crate::engine::compact::output::{Layout, Writing, lay_out};
 use crate::engine::compact::pack::pack;
 use crate::engine::reclaim::Compacting;
 use crate::engine::setup::options::Compression;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::segment::Segment;
 use crate::engine::state::segment_directory::runs_among;
 use crate::error::{Error, Result};
@@ -18,7 +18,6 @@ use crate::format::SegmentKey;
 use crate::format::segments::directory::IdHash;
 use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::{Purpose, SEGMENT_HEADER_LEN};
-use crate::index::{RunState, Span};
 use crate::types::{RunNo, SegmentId};
 
 /// The bytes of one write. During a write an append may wait for the file.
@@ -35,11 +34,10 @@ pub(super) struct Order {
 /// A planned step.
 pub(super) struct Job {
     pub(super) gathered: Gathered,
-    /// The state of each run that moves, as of the plan.
-    pub(super) states: BTreeMap<RunNo, RunState>,
+    /// The segments of each run that moves, as of the plan, which may name one twice.
+    segments: BTreeMap<RunNo, Vec<SegmentId>>,
     /// The runs that have ended.
     ended: HashSet<RunNo>,
-    pub(super) catalog: Arc<Catalog>,
 }
 
 impl Job {
@@ -60,31 +58,33 @@ impl Compactor {
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
         let is_stopping = || self.log.due.is_stopping();
         // Before their frames are read: most sets fail by the order of the runs.
-        let names = living_runs(&victims, &deleted, is_stopping)?;
-        let (mut states, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
-        for &run_no in names.keys() {
-            let state = catalog.run_state(run_no)?;
-            match &state.row {
-                Some(row) if row.document => {}
-                Some(row) if row.status.is_ended() => drop(ended.insert(run_no)),
-                _ => open.push(run_no),
+        let living = living_runs(&victims, &deleted, is_stopping)?;
+        let (mut segments, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
+        for (&run_no, folded) in &living {
+            let row = &folded.row;
+            let stored = catalog.stored_run(Name::of(row), run_no, &deleted)?;
+            let Some(stored) = stored else { continue };
+            if !row.document {
+                let is_ended = row.status.is_ended() || stored.row()?.status.is_ended();
+                if is_ended {
+                    ended.insert(run_no);
+                } else {
+                    open.push(run_no);
+                }
             }
-            if let Some(between) = stays_between(&state.spans, &ids) {
-                return Err(between);
+            if let Some(obstacle) = stays_between(&stored, &ids)? {
+                return Err(obstacle);
             }
-            if let Some(unread) = unread_beside(&state.spans, &ids, &catalog)? {
-                return Err(unread);
-            }
-            states.insert(run_no, state);
+            segments.insert(run_no, stored.segments().collect());
         }
-        let mut gathered = gather(&victims, names, &deleted, is_stopping)?;
+        let mut gathered = gather(&victims, living, &deleted, is_stopping)?;
         // Retired segments have no headers at this point, so no eviction is needed for them.
         let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         self.keep_needed(&mut gathered.evictions, others)?;
         if self.log.setup.options.compression != Compression::None {
             ended.extend(self.ended_since(&open));
         }
-        Ok(Job { gathered, states, ended, catalog })
+        Ok(Job { gathered, segments, ended })
     }
 
     /// Removes the evictions and receipts that need no copy. A segment that cannot be read may have
@@ -167,9 +167,9 @@ impl Compactor {
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
         let state = self.log.state.lock();
         let is_whole = |run_no: RunNo| {
-            let spans = job.states.get(&run_no).map(|state| &state.spans);
+            let segments = job.segments.get(&run_no);
             state.active.get(run_no).is_none()
-                && spans.is_none_or(|spans| spans.iter().all(|span| ids.contains(&span.segment)))
+                && segments.is_none_or(|all| all.iter().all(|segment| ids.contains(segment)))
         };
         let numbers = 0..job.gathered.runs.len();
         let (mut whole, rest): (Vec<usize>, Vec<usize>) = numbers.partition(|number| {
@@ -235,39 +235,23 @@ fn carried(layouts: &[Layout], order: &Order, keys: &[SegmentKey]) -> Vec<Segmen
 }
 
 /// Finds segments that stay although they lie between victims of a run: moving only the others
-/// would change the order of its frames, so these must move too.
-fn stays_between(spans: &[Span], victims: &BTreeSet<SegmentId>) -> Option<Obstacle> {
-    let moves = |span: &Span| victims.contains(&span.segment);
-    let with_records: Vec<&Span> =
-        spans.iter().filter(|span| span.records > 0 || span.chunks > 0).collect();
-    let first = with_records.iter().position(|span| moves(span))?;
-    let last = with_records.iter().rposition(|span| moves(span))?;
-    let between = with_records.get(first..last).unwrap_or_default();
-    let stay: BTreeSet<SegmentId> =
-        between.iter().filter(|span| !moves(span)).map(|span| span.segment).collect();
-    let run = || with_records.iter().map(|span| span.segment).collect();
-    (!stay.is_empty()).then(|| Obstacle::Missing { stay, run: run() })
-}
-
-/// Finds a segment that stays, has frames of a run that moves, and cannot be read: the copies of
-/// the run could not be compared with what was known of it.
-fn unread_beside(
-    spans: &[Span],
-    victims: &BTreeSet<SegmentId>,
-    catalog: &Catalog,
-) -> Result<Option<Obstacle>> {
-    let beside = spans.iter().filter(|span| !victims.contains(&span.segment));
-    let beside = beside.filter_map(|span| catalog.segment(span.segment));
-    for segment in beside.filter(|segment| !segment.has_directory()) {
-        match segment.directory() {
-            Err(Error::Io { .. } | Error::Corrupt(_)) => {
-                let stay = BTreeSet::from([segment.id()]);
-                let run = spans.iter().map(|span| span.segment).collect();
-                return Ok(Some(Obstacle::Missing { stay, run }));
-            }
-            Err(error) => return Err(error),
-            Ok(_) => {}
-        }
+/// would change the order of its frames, so these must move too. One that cannot be read may be
+/// among them.
+fn stays_between(stored: &StoredRun, victims: &BTreeSet<SegmentId>) -> Result<Option<Obstacle>> {
+    let moves = |segment: &SegmentId| victims.contains(segment);
+    if stored.segments().all(|segment| moves(&segment)) {
+        return Ok(None);
     }
-    Ok(None)
+    if let Some(segment) = stored.unread() {
+        let (stay, run) = (BTreeSet::from([segment]), stored.segments().collect());
+        return Ok(Some(Obstacle::Missing { stay, run }));
+    }
+    let run = stored.in_order()?;
+    let (Some(first), Some(last)) = (run.iter().position(moves), run.iter().rposition(moves))
+    else {
+        return Ok(None);
+    };
+    let between = run.get(first..last).unwrap_or_default().iter();
+    let stay: BTreeSet<SegmentId> = between.filter(|segment| !moves(segment)).copied().collect();
+    Ok((!stay.is_empty()).then_some(Obstacle::Missing { stay, run }))
 }

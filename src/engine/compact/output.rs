@@ -15,7 +15,8 @@ use crate::format::segments::directory::{
 use crate::format::segments::run_entry::records_cost;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
-use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
+use crate::index::RunRow;
+use crate::types::{LogPosition, Lsn, RunNo, Seq, Timestamp};
 
 /// The contents of one output.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ pub(super) fn lay_out(
     };
     for (place, &number) in order.iter().enumerate() {
         let run = gathered.runs.get(number)?;
-        outputs.add_run((number, run), gathered.names.get(&run.run_no)?, place < whole);
+        outputs.add_run((number, run), &gathered.living.get(&run.run_no)?.row, place < whole);
     }
     outputs.add_evictions(&gathered.evictions);
     outputs.fits.then_some(outputs.done)
@@ -88,7 +89,7 @@ impl Outputs {
     fn add_run(
         &mut self,
         (number, run): (usize, &Moved),
-        (agent, id): &(AgentId, RunId),
+        RunRow { agent, run: id, .. }: &RunRow,
         together: bool,
     ) {
         let ids = agent.as_str().len() + id.as_str().len();
@@ -186,11 +187,12 @@ impl Writing<'_> {
         for (number, frames) in &layout.runs {
             let Some(run) = self.gathered.runs.get(*number) else { continue };
             let frames = run.frames.get(frames.clone()).unwrap_or_default();
-            let (Some(first), Some((agent, id))) =
-                (frames.first(), self.gathered.names.get(&run.run_no))
+            let (Some(first), Some(living)) =
+                (frames.first(), self.gathered.living.get(&run.run_no))
             else {
                 return Err(Error::Poisoned);
             };
+            let (agent, id) = (&living.row.agent, &living.row.run);
             let mut ids = Vec::new();
             encode_ids(agent, id, &mut ids);
             output.builder.bind(run.run_no, agent.clone(), id.clone());

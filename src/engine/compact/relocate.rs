@@ -1,19 +1,19 @@
 //! C3 and C4: the outputs begin to count, and the catalog, the index and the runs in memory learn
 //! the new places of records.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::checkpoint::IndexSlot;
-use crate::engine::checkpoint::relocate::moved_runs;
 use crate::engine::compact::Compactor;
+use crate::engine::compact::gather::{Folded, Living, Obstacle, living_runs};
 use crate::engine::compact::job::Job;
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::observer::Activity;
 use crate::engine::state::catalog::{Catalog, stamp_of};
 use crate::engine::state::segment::{Mark, Segment};
 use crate::error::{Error, Result};
-use crate::index::{IndexSnapshot, Relocation, RunRow, Span};
+use crate::format::segments::run_set::RunSet;
+use crate::index::{IndexSnapshot, Relocated, Relocation};
 use crate::types::SegmentId;
 
 impl Compactor {
@@ -31,23 +31,13 @@ impl Compactor {
             return Err(Error::Closed);
         }
         let catalog = Arc::clone(&self.log.state.lock().catalog);
-        let victims: BTreeSet<SegmentId> =
+        let victims: Vec<SegmentId> =
             job.gathered.victims.iter().map(|victim| victim.segment.id()).collect();
         let stay = catalog.segments().iter().filter(|segment| !victims.contains(&segment.id()));
         let mut segments: Vec<Arc<Segment>> = stay.chain(outputs).cloned().collect();
         segments.sort_by_key(|segment| segment.id());
         let next = catalog.of_others(segments.clone(), catalog.through(), None);
-        // As of now: segments may have been applied since the plan.
-        let is_known = catalog.through() == job.catalog.through();
-        let before = job.states.iter().map(|(&run_no, known)| {
-            if is_known { Ok(known.clone()) } else { catalog.run_state(run_no) }
-        });
-        let runs = match moved_runs(before, outputs, &next) {
-            Ok(Some(runs)) => runs,
-            Ok(None) => return Ok(false),
-            Err(error) if error.is_corruption() => return Ok(false),
-            Err(error) => return Err(error),
-        };
+        let Some(moved) = moved_runs(&job.gathered.living, outputs)? else { return Ok(false) };
         // C3: from here on the outputs count and the victims do not.
         let sealed = outputs.iter().filter_map(|output| output.sealing());
         let gone: Vec<_> =
@@ -62,13 +52,13 @@ impl Compactor {
                 next.locate(output, &deleted);
             }
         }
-        let index = self.relocate_index(&mut slot, &catalog, (outputs, &victims), &runs);
+        let index = self.relocate_index(&mut slot, &catalog, (outputs, &victims), &moved);
         let is_lost = index.is_none() && matches!(*slot, IndexSlot::Open { .. });
         {
             let state = &mut *self.log.state.lock();
             state.catalog = Arc::new(next.of_others(segments, catalog.through(), index));
-            for (row, _) in &runs {
-                state.active.relocate(row, &victims);
+            for (moved, folded) in &moved {
+                state.active.relocate(moved, &folded.row, &victims);
             }
             state.suspects.extend(outputs.iter().map(|segment| segment.id()));
             state.suspects.retain(|id| !victims.contains(id));
@@ -92,8 +82,8 @@ impl Compactor {
         &self,
         slot: &mut IndexSlot,
         catalog: &Catalog,
-        (outputs, victims): (&[Arc<Segment>], &BTreeSet<SegmentId>),
-        runs: &[(RunRow, Vec<Span>)],
+        (outputs, victims): (&[Arc<Segment>], &[SegmentId]),
+        moved: &[(Relocated, Folded)],
     ) -> Option<IndexSnapshot> {
         let IndexSlot::Open { store, .. } = slot else { return None };
         let known = catalog.index().map(IndexSnapshot::applied);
@@ -103,10 +93,32 @@ impl Compactor {
         debug_assert!(store.applied().ok().is_none_or(|applied| Some(applied) == known));
         let outputs = outputs.iter().map(|segment| (segment.id(), stamp_of(segment))).collect();
         let relocated = self.log.setup.watch_failure(Activity::IndexCheckpoint, || {
-            let victims = victims.iter().copied().collect();
-            store.relocate(&Relocation { outputs, victims, runs: runs.to_vec() })?;
+            let runs = moved.iter().map(|(moved, _)| moved.clone()).collect();
+            store.relocate(&Relocation { outputs, victims: victims.to_vec(), runs })?;
             Ok(store.snapshot()?)
         });
         relocated.ok()
     }
+}
+
+/// Each run that moved, and the fold of its entries in the outputs; `None` if the outputs say
+/// something else of one of them than the victims.
+fn moved_runs(
+    before: &Living,
+    outputs: &[Arc<Segment>],
+) -> Result<Option<Vec<(Relocated, Folded)>>> {
+    let mut after = match living_runs(outputs, &RunSet::default(), || false) {
+        Ok(after) => after,
+        Err(Obstacle::Failed(error)) => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    let mut moved = Vec::with_capacity(before.len());
+    for (&run_no, before) in before {
+        let after = after.remove(&run_no).filter(|after| after.says_the_same(before));
+        let Some(after) = after else { return Ok(None) };
+        let stored = [before.row.stored, after.row.stored];
+        let segments = after.row.segments.clone();
+        moved.push((Relocated { run_no, segments, stored }, after));
+    }
+    Ok(after.is_empty().then_some(moved))
 }

@@ -72,9 +72,8 @@ pub(crate) struct Slices {
 impl Slices {
     /// The slices of a run.
     pub(crate) fn of(state: &LogState, run_no: RunNo) -> Self {
-        let spans = state.active.get(run_no).map_or(&[][..], |active| &active.spans);
-        let sealed =
-            spans.iter().filter_map(|span| Some((state.segment(span.segment)?, span.slot)));
+        let fresh = state.active.get(run_no).map_or(&[][..], |active| &active.fresh);
+        let sealed = fresh.iter().filter_map(|(id, slot)| Some((state.segment(*id)?, *slot)));
         Self { sealed: sealed.collect(), tail: RunSlice::in_tail(&state.tail, run_no) }
     }
 

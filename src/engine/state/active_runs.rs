@@ -5,13 +5,13 @@
 mod places;
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::engine::state::active_runs::places::Places;
 use crate::error::{Corruption, Error, Result};
 use crate::format::segments::run_map::RunMap;
 use crate::format::{DirectoryBuilder, RunEntry};
-use crate::index::{RunKey, RunList, RunRow, Span};
+use crate::index::{Relocated, RunKey, RunList, RunRow};
 use crate::types::{AgentId, LogPosition, RunId, RunNo, RunStatus, SegmentId, Seq, Timestamp};
 
 /// A checkpoint is due when this many runs, of about a kilobyte each, are in memory.
@@ -27,8 +27,9 @@ pub(crate) struct ActiveRun {
     pub(crate) document: bool,
     /// What all sealed segments contain of the run.
     row: Option<RunRow>,
-    /// Its spans in sealed segments that the catalog does not cover.
-    pub(crate) spans: Vec<Span>,
+    /// The sealed segments that the catalog does not cover and that have entries of it, and where
+    /// these are in the tables of their directories.
+    pub(crate) fresh: Vec<(SegmentId, u32)>,
     /// The sequence of the next record.
     pub(crate) next_seq: Seq,
     /// Its place in lists, as its row as of now says.
@@ -61,7 +62,7 @@ impl ActiveRun {
             run,
             document: false,
             row: None,
-            spans: Vec::new(),
+            fresh: Vec::new(),
             next_seq: Seq(0),
             created_at: at,
             started: false,
@@ -305,39 +306,38 @@ impl ActiveRuns {
     pub(crate) fn seal(&mut self, segment: SegmentId, slot: u32, entry: &RunEntry) {
         if let Some(run) = self.runs.get_mut(&entry.run_no) {
             run.fold(segment, entry);
-            run.spans.push(Span::new(segment, slot, entry));
+            run.fresh.push((segment, slot));
         }
     }
 
-    /// Updates a run whose frames moved out of `victims`. `moved` is its row in the catalog.
-    pub(crate) fn relocate(&mut self, moved: &RunRow, victims: &BTreeSet<SegmentId>) {
+    /// Updates a run whose frames moved out of `victims`. `folded` is the fold of its entries in the
+    /// outputs.
+    pub(crate) fn relocate(&mut self, moved: &Relocated, folded: &RunRow, victims: &[SegmentId]) {
         let Some(run) = self.runs.get_mut(&moved.run_no) else { return };
         let Some(row) = &mut run.row else { return };
         let is_gone = |at: Option<LogPosition>| at.is_some_and(|at| victims.contains(&at.segment));
-        // The catalog covers each frame that counts and was in a victim.
         if is_gone(row.start) {
-            row.start = moved.start;
+            row.start = folded.start;
         }
         if is_gone(row.end) {
-            row.end = moved.end;
+            row.end = folded.end;
         }
         if is_gone(row.hold.map(|hold| hold.at)) {
-            row.hold = moved.hold;
+            row.hold = folded.hold;
         }
         // A compaction drops COMMITs and compresses. What is behind the catalog has not moved.
-        row.stored =
-            run.spans.iter().fold(moved.stored, |sum, span| sum.saturating_add(span.stored));
+        moved.apply(row, victims);
     }
 
-    /// Notes that the catalog covers everything through `through`: forgets spans up to there, and
+    /// Notes that the catalog covers everything through `through`: forgets what is up to there, and
     /// runs without anything left to remember.
     pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {
         for run in self.runs.values_mut() {
-            run.spans.retain(|span| span.segment > through);
+            run.fresh.retain(|(segment, _)| *segment > through);
         }
         let settled = |run: &ActiveRun| {
             let done = if run.document { !run.pending } else { run.status.is_ended() };
-            let is_known = run.row.is_some() && run.spans.is_empty();
+            let is_known = run.row.is_some() && run.fresh.is_empty();
             done && is_known && builder.run(run.run_no).is_none()
         };
         let versions = self.documents.values().flat_map(BTreeMap::values).flatten().copied();

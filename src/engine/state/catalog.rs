@@ -5,6 +5,7 @@
 pub(crate) mod newest_runs;
 pub(crate) mod stored_run;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +21,7 @@ use crate::format::segments::segment::Purpose;
 use crate::index::locator::Stamped;
 use crate::index::{
     self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing, Locator,
-    RedbFailure, RunState, Said,
+    RedbFailure, RunRow, Said,
 };
 use crate::types::{RunNo, SegmentId};
 
@@ -47,6 +48,8 @@ pub(crate) struct Catalog {
     is_located: OnceLock<()>,
     /// How many directories were looked into that are not.
     probes: AtomicUsize,
+    /// The rows that the index has in segments that cannot be read, once they were asked for.
+    rows_in: Mutex<HashMap<SegmentId, Arc<Vec<RunRow>>>>,
     /// For a process that has no index.
     lists: Option<Lists>,
 }
@@ -199,20 +202,6 @@ impl Catalog {
             }
         }
         self.ask_directories(question)
-    }
-
-    /// The row and the spans of a run. The index is trusted only if its spans add up to its row;
-    /// otherwise a missing span would go unnoticed.
-    pub(crate) fn run_state(&self, run_no: RunNo) -> Result<RunState> {
-        let state = self.ask(|catalog| catalog.run_state(run_no))?;
-        let whole = match &state.row {
-            Some(row) => row.is_covered_by(&state.spans),
-            None => state.spans.is_empty(),
-        };
-        if whole || !self.doubt_index() {
-            return Ok(state);
-        }
-        self.ask(|catalog| catalog.run_state(run_no))
     }
 
     /// Stops asking an index whose answers contradict each other. Answers whether there is one that

@@ -302,8 +302,8 @@ impl LogState {
 
     /// The segments that the catalog does not cover and that have frames of a run.
     pub(crate) fn fresh_segments(&self, run_no: RunNo) -> impl Iterator<Item = SegmentId> + '_ {
-        let spans = self.active.get(run_no).map(|run| run.spans.as_slice()).unwrap_or_default();
+        let fresh = self.active.get(run_no).map(|run| run.fresh.as_slice()).unwrap_or_default();
         let in_tail = self.tail.builder.run(run_no).map(|_| self.tail.segment.id());
-        spans.iter().map(|span| span.segment).chain(in_tail)
+        fresh.iter().map(|(segment, _)| *segment).chain(in_tail)
     }
 }

@@ -30,8 +30,6 @@ pub(crate) type Bytes = &'static [u8];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub(crate) enum Table {
-    /// Run id, agent id and run number.
-    RunIds,
     /// The row of each run, by number.
     Runs,
     /// Agent, state, creation time and run number.
@@ -40,8 +38,6 @@ pub(crate) enum Table {
     ByState,
     /// The number of runs of each agent.
     Agents,
-    /// Which segments hold frames of a run.
-    Spans,
     /// Namespace, key and number of each version of a document.
     Documents,
     /// The stamp of each segment that was applied.
@@ -52,13 +48,11 @@ pub(crate) enum Table {
 
 impl Table {
     /// All tables.
-    pub(crate) const ALL: [Self; 9] = [
-        Self::RunIds,
+    pub(crate) const ALL: [Self; 7] = [
         Self::Runs,
         Self::ByAgent,
         Self::ByState,
         Self::Agents,
-        Self::Spans,
         Self::Documents,
         Self::Segments,
         Self::Meta,
@@ -67,12 +61,10 @@ impl Table {
     /// The name in the index.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::RunIds => "run_ids",
             Self::Runs => "runs",
             Self::ByAgent => "by_agent",
             Self::ByState => "by_state",
             Self::Agents => "agents",
-            Self::Spans => "spans",
             Self::Documents => "documents",
             Self::Segments => "segments",
             Self::Meta => "meta",
@@ -82,11 +74,9 @@ impl Table {
     /// The byte that is first in the checksums of the table's values.
     pub(crate) fn tag(self) -> u8 {
         match self {
-            Self::RunIds => 1,
             Self::Runs => 2,
             Self::ByAgent => 3,
             Self::Agents => 6,
-            Self::Spans => 7,
             Self::Meta => 8,
             Self::Documents => 9,
             Self::ByState => 10,
@@ -242,39 +232,33 @@ pub(crate) fn read_state_key(key: &[u8]) -> Decoded<(Timestamp, RunNo)> {
     read_time_key(key.last_chunk::<TIME_KEY_LEN>().ok_or(Damage::Truncated)?)
 }
 
-/// A key of `run_ids`.
-pub(crate) fn id_key(run: &str, agent: &str, run_no: RunNo) -> Vec<u8> {
-    let mut key = id_prefix(run, Some(agent));
-    key.extend_from_slice(&run_key(run_no));
-    key
+/// A key of `documents`.
+pub(crate) fn document_key(namespace: &str, key: &str, run_no: RunNo) -> Vec<u8> {
+    let mut all = id_prefix(namespace, Some(key));
+    all.extend_from_slice(&run_key(run_no));
+    all
 }
 
-/// The prefix of all keys of a run id, or of a run id of one agent, in `run_ids`; no other key has
-/// it.
-fn id_prefix(run: &str, agent: Option<&str>) -> Vec<u8> {
-    let mut key = Vec::with_capacity(run.len() + agent.map_or(0, str::len) + 12);
-    push_id(&mut key, run);
-    if let Some(agent) = agent {
-        push_id(&mut key, agent);
+/// The prefix of all keys of a namespace, or of one document, in `documents`; no other key has it.
+fn id_prefix(namespace: &str, key: Option<&str>) -> Vec<u8> {
+    let mut prefix = Vec::with_capacity(namespace.len() + key.map_or(0, str::len) + 12);
+    push_id(&mut prefix, namespace);
+    if let Some(key) = key {
+        push_id(&mut prefix, key);
     }
-    key
+    prefix
 }
 
-/// The range of the keys of a run id, or of a run id of one agent, in `run_ids`: the first key of
-/// it, and the end, which is excluded.
-pub(crate) fn id_range(run: &str, agent: Option<&str>) -> (Vec<u8>, Vec<u8>) {
-    let start = id_prefix(run, agent);
+/// The range of the keys of a namespace, or of one document, in `documents`, or of an agent in
+/// `by_agent`: the first key of it, and the end, which is excluded.
+pub(crate) fn id_range(namespace: &str, key: Option<&str>) -> (Vec<u8>, Vec<u8>) {
+    let start = id_prefix(namespace, key);
     let mut end = start.clone();
     // The prefix ends with 00 00, and in each key a 00 is followed by 00 or FF only.
     if let Some(last) = end.last_mut() {
         *last = END + 1;
     }
     (start, end)
-}
-
-/// A key of `documents`.
-pub(crate) fn document_key(namespace: &str, key: &str, run_no: RunNo) -> Vec<u8> {
-    id_key(namespace, key, run_no)
 }
 
 /// The range of `documents` keys from `from` on: the first key of it, and the end, which is
@@ -298,26 +282,6 @@ pub(crate) fn read_document_key(key: &[u8]) -> Decoded<(String, RunNo)> {
     let (_, rest) = split_id(key)?;
     let (key, rest) = split_id(rest)?;
     Ok((key, read_run_key(rest)?))
-}
-
-/// The run number at the end of a `run_ids` key.
-pub(crate) fn read_id_key(key: &[u8]) -> Decoded<RunNo> {
-    read_run_key(key.last_chunk::<8>().ok_or(Damage::Truncated)?)
-}
-
-/// A key of `spans`.
-pub(crate) fn span_key(run_no: RunNo, segment: SegmentId) -> [u8; 12] {
-    let number = u128::from(run_no.0) << 32 | u128::from(segment.0);
-    let [_, _, _, _, key @ ..] = number.to_be_bytes();
-    key
-}
-
-/// The reverse of [`span_key`].
-pub(crate) fn read_span_key(key: &[u8]) -> Decoded<(RunNo, SegmentId)> {
-    let mut reader = Reader::new(key);
-    let run_no = RunNo(u64::from_be_bytes(reader.array()?));
-    let segment = <[u8; 4]>::try_from(reader.rest()).map_err(|_| Damage::Truncated)?;
-    Ok((run_no, SegmentId(u32::from_be_bytes(segment))))
 }
 
 #[cfg(test)]
@@ -395,14 +359,14 @@ mod tests {
         }
 
         #[test]
-        fn id_keys_order_by_run_then_agent_then_number(
+        fn document_keys_order_by_namespace_then_key_then_number(
             a in (any::<String>(), any::<String>(), any::<u64>()),
             b in (any::<String>(), any::<String>(), any::<u64>()),
         ) {
-            let left = id_key(&a.0, &a.1, RunNo(a.2));
-            let right = id_key(&b.0, &b.1, RunNo(b.2));
+            let left = document_key(&a.0, &a.1, RunNo(a.2));
+            let right = document_key(&b.0, &b.1, RunNo(b.2));
             prop_assert_eq!(a.cmp(&b), left.cmp(&right));
-            prop_assert_eq!(read_id_key(&left), Ok(RunNo(a.2)));
+            prop_assert_eq!(read_document_key(&left), Ok((a.1.clone(), RunNo(a.2))));
             for (agent, same) in [(None, a.0 == b.0), (Some(&*b.1), (&a.0, &a.1) == (&b.0, &b.1))] {
                 let (start, end) = id_range(&b.0, agent);
                 prop_assert_eq!(start <= left && left < end, same);
@@ -410,19 +374,13 @@ mod tests {
         }
 
         #[test]
-        fn time_and_span_keys_come_back_in_order(
+        fn time_keys_come_back_in_order(
             a in (any::<i64>(), any::<u64>()),
             b in (any::<i64>(), any::<u64>()),
-            s in any::<u32>(),
-            t in any::<u32>(),
         ) {
             let left = time_key(Timestamp(a.0), RunNo(a.1));
             prop_assert_eq!(a.cmp(&b), left.cmp(&time_key(Timestamp(b.0), RunNo(b.1))));
             prop_assert_eq!(read_time_key(&left), Ok((Timestamp(a.0), RunNo(a.1))));
-            let left = span_key(RunNo(a.1), SegmentId(s));
-            let right = span_key(RunNo(b.1), SegmentId(t));
-            prop_assert_eq!((a.1, s).cmp(&(b.1, t)), left.cmp(&right));
-            prop_assert_eq!(read_span_key(&left), Ok((RunNo(a.1), SegmentId(s))));
         }
 
         #[test]
@@ -432,8 +390,6 @@ mod tests {
             let _ = read_time_key(&bytes);
             let _ = read_state_key(&bytes);
             let _ = read_state_code(&bytes);
-            let _ = read_id_key(&bytes);
-            let _ = read_span_key(&bytes);
         }
     }
 }

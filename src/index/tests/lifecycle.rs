@@ -10,8 +10,8 @@ use crate::index::tables::key;
 use crate::index::tables::key::{State, Table};
 use crate::index::value::{self, SCHEMA_VERSION};
 use crate::index::{
-    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore,
-    Relocation, RunList, RunRow, SegmentChange, Span, Statuses, check,
+    Applied, Catalog, IndexError, IndexIdentity, IndexSnapshot, IndexStore, Relocated, Relocation,
+    RunList, RunRow, SegmentChange, Statuses, check,
 };
 use crate::types::{RunNo, RunStatus, SegmentId};
 
@@ -137,15 +137,12 @@ fn check_finds_each_kind_of_difference_in_each_table() {
     let run_no = snapshot.runs_page(&RunList::ALL, 1).unwrap()[0].1;
     let row = snapshot.row(run_no).unwrap().unwrap();
     let agent = row.agent.as_str();
-    let span = snapshot.spans(run_no).unwrap()[0];
     let keys_of = |run_no| {
         let key = (row.created_at, run_no);
         [
             (Table::Runs, key::run_key(run_no).to_vec()),
-            (Table::RunIds, key::id_key(row.run.as_str(), agent, run_no)),
             (Table::ByAgent, key::state_key(Some(agent), row.state(), key)),
             (Table::ByState, key::state_key(None, row.state(), key)),
-            (Table::Spans, key::span_key(run_no, span.segment).to_vec()),
         ]
     };
     let finds = |table, key: &[u8], value: Option<&[u8]>| {
@@ -172,14 +169,12 @@ fn a_run_that_was_evicted_meanwhile_is_not_brought_back_by_a_relocation() {
         (snapshot.runs_page(&RunList::ALL, 1).unwrap()[0].1, snapshot.count_runs().unwrap());
     let row = snapshot.row(run_no).unwrap().unwrap();
     let (evicting_it, output) = (SegmentId(1 << 20), SegmentId(1 << 21));
-    let old = snapshot.spans(run_no).unwrap()[0];
-    let span = Span { segment: output, ..old };
     store.apply(&[evicting(evicting_it, run_no)]).unwrap();
-    let (outputs, runs) = (vec![(output, 1)], vec![(row, vec![span])]);
-    store.relocate(&Relocation { outputs, victims: vec![old.segment], runs }).unwrap();
+    let moved = Relocated { run_no, segments: vec![output], stored: [row.stored; 2] };
+    let (outputs, runs) = (vec![(output, 1)], vec![moved]);
+    store.relocate(&Relocation { outputs, victims: row.segments, runs }).unwrap();
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.row(run_no), Ok(None));
-    assert_eq!(snapshot.spans(run_no), Ok(Vec::new()));
     assert_eq!(snapshot.count_runs(), Ok(count - 1));
     let expected = Applied { log: Some(evicting_it), outputs: Some(output) };
     assert_eq!(snapshot.applied(), expected);

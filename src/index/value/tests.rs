@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::index::tables::key::State;
+use crate::types::RunNo;
 
 fn row() -> RunRow {
     RunRow {
@@ -13,7 +14,7 @@ fn row() -> RunRow {
         document: false,
         created_at: Timestamp(-2),
         started_at: Some(Timestamp(1)),
-        start: Some(LogPosition { segment: SegmentId(3), offset: 64 }),
+        start: None,
         ended_at: None,
         end: None,
         end_lsn: Lsn(0),
@@ -25,22 +26,12 @@ fn row() -> RunRow {
         stored: 630,
         next_seq: Seq(5),
         last_at: Timestamp(40),
+        segments: vec![SegmentId(3), SegmentId(0x0102)],
     }
 }
 
 const HOLD: Hold =
-    Hold { at: LogPosition { segment: SegmentId(4), offset: 128 }, lsn: Lsn(6), held: true };
-
-const SPAN: Span = Span {
-    segment: SegmentId(3),
-    slot: 9,
-    first_seq: Some(Seq(2)),
-    next_seq: Seq(5),
-    records: 3,
-    chunks: 1,
-    stored: 480,
-    first_lsn: Lsn(7),
-};
+    Hold { at: LogPosition { segment: SegmentId(0), offset: 0 }, lsn: Lsn(6), held: true };
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
@@ -60,15 +51,11 @@ fn the_bytes_of_a_row_are_these() {
         "feffffffffffffff", // created_at
         "01",
         "0100000000000000", // started_at
-        "01",
-        "4000000003000000", // start
-        "00",
-        "00",               // ended_at, end
+        "00",               // ended_at
         "0000000000000000", // end_lsn
         "01",
-        "8000000004000000",
         "0600000000000000",
-        "01", // hold: at, lsn, held
+        "01", // hold: lsn, held
         "00", // status
         "0500000000000000",
         "0100000000000000", // records, late
@@ -77,30 +64,20 @@ fn the_bytes_of_a_row_are_these() {
         "0500000000000000",
         "2800000000000000", // next_seq, last_at
         "00",               // document
+        "0800000000000000",
+        "03000000",
+        "02010000", // segments
     ];
     let value = row_value(&row());
     let (body, stored) = value.split_last_chunk::<4>().unwrap();
     assert_eq!(hex(body), expected.concat());
     let covered = [&[2], &[0, 0, 0, 0, 0, 0, 1, 2][..], body].concat();
     assert_eq!(u32::from_le_bytes(*stored), crc32fast::hash(&covered));
-    assert_eq!(hex(stored), "64e20fc4");
+    assert_eq!(hex(stored), "4c88ad46");
 }
 
 #[test]
 fn the_bytes_of_the_other_values_are_these() {
-    let span = hex(&span_value(RunNo(258), &SPAN));
-    let expected = [
-        "09000000",
-        "01",
-        "0200000000000000",
-        "0500000000000000",
-        "03000000",
-        "01000000",
-        "e001000000000000",
-        "0700000000000000",
-        "c8d4b9c9",
-    ];
-    assert_eq!(span, expected.concat());
     assert_eq!(hex(&agent_value("planner", 3)), "03000000000000006ec4ee68");
     let applied = Applied { log: Some(SegmentId(9)), outputs: Some(SegmentId(12)) };
     let meta = Meta { uuid: [0xAB; 16], schema: 2, applied, runs: 2 };
@@ -139,15 +116,17 @@ fn values_come_back() {
     assert_eq!(read_summary(&key, &row_value(&row())), Ok(row().summary()));
     let mut ended = row();
     ended.status = RunStatus::Failed;
-    ended.end = Some(LogPosition { segment: SegmentId(u32::MAX), offset: u32::MAX });
     (ended.ended_at, ended.end_lsn) = (Some(Timestamp(i64::MAX)), Lsn(u64::MAX));
     ended.hold = None;
     ended.agent = AgentId::new(&"a".repeat(MAX_ID_LEN)).unwrap();
     ended.run = RunId::new(&"r".repeat(MAX_ID_LEN)).unwrap();
+    ended.segments = (0..MAX_SEGMENTS as u32).map(SegmentId).collect();
     assert_eq!(read_summary(&key, &row_value(&ended)), Ok(ended.summary()));
-    assert_eq!(read_row(&key, &row_value(&ended)), Ok(ended));
-    let key = key::span_key(RunNo(258), SPAN.segment);
-    assert_eq!(read_span(&key, &span_value(RunNo(258), &SPAN)), Ok(SPAN));
+    assert_eq!(read_row(&key, &row_value(&ended)), Ok(ended.clone()));
+    // One more, and none are listed: then it can be in any of them.
+    ended.segments.push(SegmentId(u32::MAX));
+    let many = read_row(&key, &row_value(&ended)).unwrap();
+    assert!(many.segments.is_empty() && many.can_be_in(SegmentId(7)));
     assert_eq!(read_agent(b"x", &agent_value("x", 7)), Ok(7));
     let (uuid, schema) = ([7; 16], SCHEMA_VERSION);
     let meta = Meta { uuid, schema, applied: Applied::default(), runs: 0 };
@@ -160,8 +139,8 @@ fn a_value_counts_only_under_its_key_and_in_its_table() {
     let other = read_row(&key::run_key(RunNo(259)), &value);
     assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
     let key = key::run_key(RunNo(1));
-    let mark = mark(Table::Spans, &key);
-    assert_eq!(read_mark(Table::Spans, &key, &mark), Ok(()));
+    let mark = mark(Table::Runs, &key);
+    assert_eq!(read_mark(Table::Runs, &key, &mark), Ok(()));
     let other = read_mark(Table::ByState, &key, &mark);
     assert!(matches!(other, Err(Damage::Checksum { .. })), "{other:?}");
 }
@@ -183,7 +162,6 @@ proptest! {
     fn any_bytes_as_a_value_are_refused(key: Vec<u8>, value: Vec<u8>) {
         prop_assert!(read_row(&key, &value).is_err());
         prop_assert!(read_summary(&key, &value).is_err());
-        prop_assert!(read_span(&key, &value).is_err());
         prop_assert!(read_agent(&key, &value).is_err());
         prop_assert!(read_meta(&key, &value).is_err());
     }
@@ -192,7 +170,6 @@ proptest! {
     fn any_body_with_a_good_checksum_is_read_or_refused(key: [u8; 8], body: Vec<u8>) {
         let _ = read_row(&key, &seal(Table::Runs, &key, body.clone()));
         let _ = read_summary(&key, &seal(Table::Runs, &key, body.clone()));
-        let _ = read_span(&key, &seal(Table::Spans, &key, body.clone()));
         let _ = read_agent(&key, &seal(Table::Agents, &key, body.clone()));
         let _ = read_meta(&key, &seal(Table::Meta, &key, body));
     }

@@ -13,8 +13,8 @@ use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
 use crate::format::segments::run_entry::EntryHead;
 use crate::format::segments::run_set::RunSet;
-use crate::index::{Catalog as _, IndexError, IndexSnapshot, RunRow, RunState};
-use crate::types::{AgentId, RunNo, RunRef, SegmentId};
+use crate::index::RunRow;
+use crate::types::{AgentId, RunNo, SegmentId};
 
 /// What runs are looked up by.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,13 @@ pub(crate) enum Name<'a> {
     Document(&'a str, &'a str),
 }
 
-impl Name<'_> {
+impl<'a> Name<'a> {
+    /// The name of a run or a version.
+    pub(crate) fn of(row: &'a RunRow) -> Self {
+        let (agent, run) = (row.agent.as_str(), row.run.as_str());
+        if row.document { Self::Document(agent, run) } else { Self::Run(run) }
+    }
+
     fn is_of(self, head: &EntryHead<'_>) -> bool {
         match self {
             Self::Run(run) => !head.is_document() && head.run == run,
@@ -50,23 +56,15 @@ pub(crate) struct StoredRun {
     pub(crate) run_no: RunNo,
     pub(crate) agent: AgentId,
     entries: Vec<StoredEntry>,
-    beside: Option<Box<Beside>>,
-}
-
-/// What the index says of a run, if a directory cannot be read.
-#[derive(Debug, Clone)]
-struct Beside {
-    row: RunRow,
-    segments: Vec<SegmentId>,
-    /// Why one of its entries cannot be read.
-    lost: Option<Error>,
+    /// The row that the index has, and which of its segments cannot be read, for what reason.
+    unread: Option<Box<(RunRow, SegmentId, Error)>>,
 }
 
 impl StoredRun {
     /// Its row: the fold of its entries.
     pub(crate) fn row(&self) -> Result<RunRow> {
-        if let Some(beside) = &self.beside {
-            return Ok(beside.row.clone());
+        if let Some(unread) = &self.unread {
+            return Ok(unread.0.clone());
         }
         let mut row: Option<RunRow> = None;
         for StoredEntry { segment, at } in &self.entries {
@@ -81,8 +79,8 @@ impl StoredRun {
 
     /// Adds its slices.
     pub(crate) fn add_parts(&self, parts: &mut Vec<RunSlice>) -> Result<()> {
-        if let Some(lost) = self.beside.as_ref().and_then(|beside| beside.lost.clone()) {
-            return Err(lost);
+        if let Some(unread) = &self.unread {
+            return Err(unread.2.clone());
         }
         for StoredEntry { segment, at } in &self.entries {
             RunSlice::add_sealed(parts, segment, *at, self.run_no)?;
@@ -90,12 +88,29 @@ impl StoredRun {
         Ok(())
     }
 
-    /// The segments that have frames of it.
+    /// A segment with frames of it that cannot be read.
+    pub(crate) fn unread(&self) -> Option<SegmentId> {
+        self.unread.as_ref().map(|unread| unread.1)
+    }
+
+    /// The segments with records or chunks of it, in the order of the run.
+    pub(crate) fn in_order(&self) -> Result<Vec<SegmentId>> {
+        let first = |StoredEntry { segment, at }: &StoredEntry| {
+            let first = segment.in_directory(|directory| {
+                Ok(directory.head_at(*at)?.parts().map(|part| part.first_lsn).min())
+            });
+            Ok(first?.map(|first| (first, segment.id())))
+        };
+        let all: Result<Vec<_>> = self.entries.iter().map(first).collect();
+        let mut all: Vec<_> = all?.into_iter().flatten().collect();
+        all.sort_unstable();
+        Ok(all.into_iter().map(|(_, segment)| segment).collect())
+    }
+
+    /// The segments that have frames of it. One may be named twice.
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        let beside = self.beside.iter().flat_map(|beside| beside.segments.iter().copied());
-        let here = self.entries.iter().map(|entry| entry.segment.id());
-        let is_beside = self.beside.is_some();
-        beside.chain(here.filter(move |_| !is_beside))
+        let unread = self.unread.iter().flat_map(|unread| unread.0.segments.iter().copied());
+        unread.chain(self.entries.iter().map(|entry| entry.segment.id()))
     }
 }
 
@@ -121,12 +136,52 @@ impl Catalog {
         only: Option<RunNo>,
         deleted: &RunSet,
     ) -> Result<Vec<StoredRun>> {
-        match self.find_in_directories(name, only, deleted) {
-            Err(error @ (Error::Corrupt(_) | Error::Io { .. })) => {
-                self.stored_beside(name, deleted, error)
-            }
-            found => found,
+        let mut unread = Vec::new();
+        let mut found = self.find_in_directories(name, only, deleted, &mut unread)?;
+        for (segment, why) in unread {
+            self.add_unread(&mut found, name, deleted, (segment, why))?;
         }
+        found.sort_unstable_by_key(|run| run.run_no);
+        Ok(found)
+    }
+
+    /// Adds what an open index says of the runs with this name in a segment that cannot be read.
+    #[cold]
+    fn add_unread(
+        &self,
+        found: &mut Vec<StoredRun>,
+        name: Name<'_>,
+        deleted: &RunSet,
+        (segment, why): (SegmentId, Error),
+    ) -> Result<()> {
+        let Some(rows) = self.rows_in(segment) else { return Err(why) };
+        let is_it = |row: &&RunRow| match name {
+            Name::Run(run) => !row.document && row.run == run,
+            Name::Document(space, key) => row.document && row.run == key && row.agent == space,
+        };
+        let living = rows.iter().filter(|row| !deleted.contains(row.run_no));
+        for row in living.filter(is_it) {
+            let (run_no, agent) = (row.run_no, row.agent.clone());
+            let unread = Some(Box::new((row.clone(), segment, why.clone())));
+            match found.iter_mut().find(|run| run.run_no == run_no) {
+                Some(run) => run.unread = unread,
+                None => found.push(StoredRun { run_no, agent, entries: Vec::new(), unread }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of the runs that an index which can be trusted has in a segment.
+    fn rows_in(&self, segment: SegmentId) -> Option<Arc<Vec<RunRow>>> {
+        let index = self.index().filter(|_| self.index_failure().is_none())?;
+        let mut known = self.rows_in.lock();
+        if let Some(rows) = known.get(&segment) {
+            return Some(Arc::clone(rows));
+        }
+        let rows = index.rows_in(segment).map_err(|failure| self.blame_index(failure)).ok()?;
+        let rows = Arc::new(rows);
+        known.insert(segment, Arc::clone(&rows));
+        Some(rows)
     }
 
     fn find_in_directories(
@@ -134,6 +189,7 @@ impl Catalog {
         name: Name<'_>,
         only: Option<RunNo>,
         deleted: &RunSet,
+        unread: &mut Vec<(SegmentId, Error)>,
     ) -> Result<Vec<StoredRun>> {
         let Some(first) = self.segments().first() else { return Ok(Vec::new()) };
         let hash = match name {
@@ -149,7 +205,7 @@ impl Catalog {
             match found.iter_mut().find(|run| run.run_no == run_no) {
                 Some(run) => run.entries.push(entry),
                 None => {
-                    found.push(StoredRun { run_no, agent, entries: vec![entry], beside: None });
+                    found.push(StoredRun { run_no, agent, entries: vec![entry], unread: None });
                 }
             }
             Ok::<_, Error>(())
@@ -163,63 +219,33 @@ impl Catalog {
         };
         for segment in waiting.iter().filter(can_have) {
             let places = |directory: Directory<'_>| directory.places_of(hash).collect();
-            for at in segment.in_directory::<Vec<u32>>(places)? {
-                look_at(segment, at)?;
-            }
+            let looked = segment
+                .in_directory::<Vec<u32>>(places)
+                .and_then(|places| places.into_iter().try_for_each(|at| look_at(segment, at)));
+            or_unread(segment, looked, unread)?;
         }
         for place in self.locator().places(hash) {
             if let Some((segment, at)) = self.in_directory_at(place)
                 && !waiting.iter().any(|one| Arc::ptr_eq(one, segment))
             {
-                look_at(segment, at)?;
+                or_unread(segment, look_at(segment, at), unread)?;
             }
         }
-        found.sort_unstable_by_key(|run| run.run_no);
         Ok(found)
     }
+}
 
-    /// What an open index says, if a directory cannot be read, for the reason `why`.
-    #[cold]
-    fn stored_beside(
-        &self,
-        name: Name<'_>,
-        deleted: &RunSet,
-        why: Error,
-    ) -> Result<Vec<StoredRun>> {
-        let Some(index) = self.index().filter(|_| self.index_failure().is_none()) else {
-            return Err(why);
-        };
-        let found = states_in(index, name, deleted).and_then(|found| {
-            let whole = found.iter().all(|(row, state)| row.is_covered_by(&state.spans));
-            if whole { Ok(found) } else { Err(Damage::IndexPages.into()) }
-        });
-        let found = match found {
-            Ok(found) => found,
-            Err(failure) => {
-                self.blame_index(failure);
-                return Err(why);
-            }
-        };
-        let run = |(row, state): (RunRow, RunState)| {
-            let (mut entries, mut lost) = (Vec::new(), None);
-            let segments = state.spans.iter().map(|span| span.segment).collect();
-            for span in state.spans {
-                let Some(segment) = self.segment(span.segment) else { continue };
-                let place = |directory: Directory<'_>| {
-                    let at = directory.place(span.slot)?;
-                    directory.head_at(at).map(|_| at)
-                };
-                match segment.in_directory(place) {
-                    Ok(at) => entries.push(StoredEntry { segment: Arc::clone(segment), at }),
-                    Err(error) => lost = Some(error),
-                }
-            }
-            let (run_no, agent) = (row.run_no, row.agent.clone());
-            let beside = Some(Box::new(Beside { row, segments, lost }));
-            StoredRun { run_no, agent, entries, beside }
-        };
-        Ok(found.into_iter().map(run).collect())
+/// Notes a segment that cannot be read.
+fn or_unread(
+    segment: &Segment,
+    looked: Result<()>,
+    unread: &mut Vec<(SegmentId, Error)>,
+) -> Result<()> {
+    match looked {
+        Err(why @ (Error::Corrupt(_) | Error::Io { .. })) => unread.push((segment.id(), why)),
+        looked => looked?,
     }
+    Ok(())
 }
 
 /// The number and the agent of the entry that starts at `at`, if it has this name.
@@ -241,23 +267,4 @@ fn read_entry(
         let agent = AgentId::new(head.agent).map_err(|_| Damage::Truncated)?;
         Ok(Some((head.run_no, agent)))
     })
-}
-
-/// The rows and the spans that the index has under a name.
-fn states_in(
-    index: &IndexSnapshot,
-    name: Name<'_>,
-    deleted: &RunSet,
-) -> Result<Vec<(RunRow, RunState)>, IndexError> {
-    let mut numbers = match name {
-        Name::Run(run) => index.run_numbers(RunRef::from(run))?,
-        Name::Document(space, key) => index.document_numbers(space, key)?,
-    };
-    numbers.retain(|run_no| !deleted.contains(*run_no));
-    let state = |run_no| {
-        let mut state = index.run_state(run_no)?;
-        let row = state.row.take().ok_or(Damage::Missing)?;
-        Ok((row, state))
-    };
-    numbers.into_iter().map(state).collect()
 }
