@@ -44,11 +44,6 @@ pub(crate) trait Directories {
     fn listing(&self) -> Decoded<Option<&Listing>> {
         Ok(None)
     }
-
-    /// Whether a few runs of a list are to be found without [`Directories::listing`].
-    fn wants_few(&self) -> bool {
-        true
-    }
 }
 
 /// How far an index goes. Compaction outputs are counted separately, since their numbers are

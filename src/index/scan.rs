@@ -3,21 +3,17 @@
 //! It is slower, with bounded memory: a lookup probes each directory, a list walks all of them
 //! once. So a store whose index is missing, damaged or being rebuilt gives the same answers.
 
-use core::cmp::Reverse;
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::catalog::{Catalog, Order, RunKey, RunList, rows_of};
+use super::catalog::{Catalog, RunKey, RunList, rows_of};
 use super::listing::Listing;
-use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_beside, said_of};
+use super::merge::{Applied, Directories, Merge, Reach, Said, fold, said_of};
 use super::row::{RowSummary, RunRow};
 use super::tables::fence::IndexError;
 use crate::error::Damage;
 use crate::format::codec::Decoded;
 use crate::types::{AgentId, RunNo};
-
-/// For fewer runs than this, [`Listing`] may take longer than a look at all entries.
-const FEW: usize = 64;
 
 /// Answers from directories.
 #[derive(Debug)]
@@ -136,14 +132,6 @@ impl<D: Directories> Catalog for DirectoryScan<'_, D> {
         limit: usize,
         is_wanted: &dyn Fn(RunNo) -> bool,
     ) -> Result<Vec<(RunKey, Option<RunRow>)>, IndexError> {
-        if self.reach == Reach::All
-            && limit < FEW
-            && self.directories.wants_few()
-            && let Some(rows) = first_rows(self.directories, list, limit)?
-        {
-            let with_row = |(key, row): (RunKey, RunRow)| (key, is_wanted(key.1).then_some(row));
-            return Ok(rows.into_iter().map(with_row).collect());
-        }
         let Some(listing) = self.listing()? else {
             return rows_of(self, list, &self.runs_page(list, limit)?, is_wanted);
         };
@@ -257,104 +245,4 @@ pub(super) fn is_behind(from: Bound<&str>, key: &str) -> bool {
         Bound::Included(first) => str::cmp(key, first).is_ge(),
         Bound::Excluded(last) => str::cmp(key, last).is_gt(),
     }
-}
-
-/// For each run that is wanted, so many times are kept, and some more.
-const KEPT: usize = 4;
-const MORE: usize = 64;
-
-/// The first times of a list, in its order, each with an entry of its run.
-struct Times {
-    keys: Vec<(RunKey, Said)>,
-    order: Order,
-    most: usize,
-    /// The last one that may still be among them, once some are left out.
-    last: Option<RunKey>,
-}
-
-impl Times {
-    fn add(&mut self, key: RunKey, said: Said) {
-        if self.last.is_some_and(|last| is_later(self.order, key, last)) {
-            return;
-        }
-        self.keys.push((key, said));
-        if self.keys.len() >= 2 * self.most {
-            self.cut();
-        }
-    }
-
-    fn cut(&mut self) {
-        match self.order {
-            Order::Ascending => self.keys.sort_unstable_by_key(|key| key.0),
-            Order::Descending => self.keys.sort_unstable_by_key(|key| Reverse(key.0)),
-        }
-        self.keys.dedup_by_key(|key| key.0);
-        if self.keys.len() > self.most {
-            self.keys.truncate(self.most);
-            self.last = self.keys.last().map(|key| key.0);
-        }
-    }
-}
-
-fn is_later(order: Order, key: RunKey, other: RunKey) -> bool {
-    match order {
-        Order::Ascending => key > other,
-        Order::Descending => key < other,
-    }
-}
-
-/// The first runs of a list, up to `limit`, and their rows; `None` if most of those that come first
-/// are not in the list, so that all would have to be looked at.
-fn first_rows<D: Directories>(
-    directories: &D,
-    list: &RunList<'_>,
-    limit: usize,
-) -> Decoded<Option<Vec<(RunKey, RunRow)>>> {
-    let most = limit.saturating_mul(KEPT).saturating_add(MORE);
-    let mut times = Times { keys: Vec::new(), order: list.order, most, last: None };
-    let keys = list.keys.0..=list.keys.1;
-    let mut evicted = HashSet::new();
-    // Most often the last entries are the newest.
-    let count = directories.segments().len();
-    for index in 0..count {
-        let index = if list.order == Order::Descending { count - 1 - index } else { index };
-        directories.with(index, |view| {
-            for eviction in view.evictions() {
-                evicted.insert(eviction?.run_no);
-            }
-            let runs = view.run_count();
-            for slot in 0..runs {
-                let slot = if list.order == Order::Descending { runs - 1 - slot } else { slot };
-                let brief = view.brief(slot)?;
-                let key = (brief.at, brief.run_no);
-                if brief.is_document || !keys.contains(&key) {
-                    continue;
-                }
-                if let Some(agent) = list.agent
-                    && view.ids(slot)?.1 != agent
-                {
-                    continue;
-                }
-                times.add(key, Said { directory: index, slot });
-            }
-            Ok(())
-        })?;
-    }
-    times.cut();
-    let mut rows = Vec::new();
-    for (left, (key, said)) in (0..times.keys.len()).rev().zip(times.keys) {
-        if rows.len() == limit {
-            break;
-        }
-        if times.last.is_some() && rows.len() + left + 1 < limit {
-            return Ok(None);
-        }
-        if evicted.contains(&key.1) {
-            continue;
-        }
-        let row = fold(directories, &said_beside(directories, said)?)?;
-        rows.extend(row.filter(|row| row.time_key() == key && list.has(row)).map(|row| (key, row)));
-    }
-    let is_whole = rows.len() == limit || times.last.is_none();
-    Ok(is_whole.then_some(rows))
 }

@@ -71,8 +71,8 @@ impl ReaderOptions {
         /// next append, the next full segment, or the end of the writer.
         durable_only(durable: bool) => durable_only = durable;
         /// The most bytes that all runs in the order of lists may take, 32 for each; 64 MiB by
-        /// default. They are put in order once several pages of lists were asked for. With more
-        /// runs each page of a list walks all directories. The directories of all segments are in
+        /// default. They are put in order when a list is asked for. With more runs each page of a
+        /// list walks all directories. The directories of all segments are in
         /// memory besides, and after many lookups some 20 bytes for each run.
         list_bytes(bytes: usize) => list_bytes = bytes;
         /// The most bytes of the file that stay in memory because other runs may have records

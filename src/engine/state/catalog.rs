@@ -28,8 +28,8 @@ use crate::types::{RunNo, SegmentId};
 /// After looking into so many directories, adding them to the locator takes less time.
 const PROBES: usize = 16 << 10;
 
-/// After so many short pages of lists, the order of all runs takes less time.
-const PAGES: usize = 8;
+/// The most bytes that all runs in the order of lists may take.
+const LIST_BYTES: usize = 64 << 20;
 
 /// The answers for everything up to a sealed segment.
 #[derive(Debug, Default)]
@@ -50,19 +50,10 @@ pub(crate) struct Catalog {
     probes: AtomicUsize,
     /// The rows that the index has in segments that cannot be read, once they were asked for.
     rows_in: Mutex<HashMap<SegmentId, Arc<Vec<RunRow>>>>,
-    /// For a process that has no index.
-    lists: Option<Lists>,
-}
-
-/// What is made of the directories in the place of an index, once it is worth while.
-#[derive(Debug, Default)]
-struct Lists {
-    /// The most bytes that it may take.
-    most: usize,
-    /// All runs in the order of lists, if there is room for that.
+    /// The most bytes that all runs in the order of lists may take.
+    list_bytes: usize,
+    /// They, if the directories were asked for a list, and if there is room.
     listing: OnceLock<Option<Listing>>,
-    /// How many pages were made without it.
-    pages: AtomicUsize,
     making: Mutex<()>,
 }
 
@@ -79,7 +70,8 @@ impl Catalog {
         let starts = segments.iter().enumerate().map(|(at, one)| (one.file_offset(), at));
         let mut starts: Vec<_> = starts.collect();
         starts.sort_unstable();
-        Self { segments, ids, starts, through, index, locator, ..Self::default() }
+        let list_bytes = LIST_BYTES;
+        Self { segments, ids, starts, through, index, locator, list_bytes, ..Self::default() }
     }
 
     /// A catalog of other segments of the same store.
@@ -95,10 +87,9 @@ impl Catalog {
         Self::new(segments, through, index, locator)
     }
 
-    /// The same, which makes lists of the directories when they are worth while, in at most `most`
-    /// bytes.
-    pub(crate) fn with_lists(mut self, most: usize) -> Self {
-        self.lists = Some(Lists { most, ..Lists::default() });
+    /// The same, with another limit for the memory of lists.
+    pub(crate) fn with_list_bytes(mut self, most: usize) -> Self {
+        self.list_bytes = most;
         self
     }
 
@@ -315,23 +306,15 @@ impl Directories for Catalog {
     }
 
     fn listing(&self) -> Decoded<Option<&Listing>> {
-        let Some(lists) = &self.lists else { return Ok(None) };
-        if lists.listing.get().is_none() {
-            let _making = lists.making.lock();
-            if lists.listing.get().is_none() {
-                let made = Listing::of(self, lists.most)?;
-                let _ = lists.listing.set(made);
+        if self.listing.get().is_none() {
+            // One thread makes it.
+            let _making = self.making.lock();
+            if self.listing.get().is_none() {
+                let made = Listing::of(self, self.list_bytes)?;
+                let _ = self.listing.set(made);
             }
         }
-        Ok(lists.listing.get().and_then(Option::as_ref))
-    }
-
-    fn wants_few(&self) -> bool {
-        let Some(lists) = &self.lists else { return true };
-        match lists.listing.get() {
-            Some(listing) => listing.is_none(),
-            None => lists.pages.fetch_add(1, Ordering::Relaxed) < PAGES,
-        }
+        Ok(self.listing.get().and_then(Option::as_ref))
     }
 }
 

@@ -30,10 +30,6 @@ impl Directories for Ordered<'_> {
     fn listing(&self) -> Decoded<Option<&Listing>> {
         Ok(self.listing.as_ref())
     }
-
-    fn wants_few(&self) -> bool {
-        self.listing.is_none()
-    }
 }
 
 #[test]
