@@ -37,7 +37,7 @@ pub(crate) struct RunRow {
     pub(crate) created_at: Timestamp,
     /// When it was explicitly started.
     pub(crate) started_at: Option<Timestamp>,
-    /// Where the explicit START is.
+    /// Where the explicit START is; as the END and the HOLD in no segment if only the index says it.
     pub(crate) start: Option<LogPosition>,
     /// When it ended.
     pub(crate) ended_at: Option<Timestamp>,
@@ -181,9 +181,10 @@ impl RunRow {
         }
     }
 
-    /// The row as the index has it: without the places of frames.
+    /// The row as the index has it: the places of frames are not known.
     pub(crate) fn without_places(mut self) -> Self {
-        (self.start, self.end) = (None, None);
+        self.start = self.started_at.map(|_| LogPosition::default());
+        self.end = self.ended_at.map(|_| LogPosition::default());
         self.hold = self.hold.map(|hold| Hold { at: LogPosition::default(), ..hold });
         if self.segments.len() > MAX_SEGMENTS {
             self.segments.clear();

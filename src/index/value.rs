@@ -138,9 +138,9 @@ pub(crate) fn read_row(key: &[u8], value: &[u8]) -> Decoded<RunRow> {
         document: body.document,
         created_at: Timestamp(body.created_at),
         started_at: body.started_at.map(Timestamp),
-        start: None,
+        start: body.started_at.map(|_| LogPosition::default()),
         ended_at: body.ended_at.map(Timestamp),
-        end: None,
+        end: body.ended_at.map(|_| LogPosition::default()),
         end_lsn: Lsn(body.end_lsn),
         hold: body.hold.map(|hold| Hold {
             at: LogPosition::default(),

@@ -184,10 +184,8 @@ impl<'r> Named<'r> {
     pub(crate) fn frame(&self, at: Option<LogPosition>) -> Result<Option<(FrameHeader, Payload)>> {
         let Some(at) = at else { return Ok(None) };
         let fresh = self.candidate.iter().flat_map(|run| &run.segments);
-        let segment = fresh.chain(self.catalog.segment(at.segment));
-        let Some(segment) = segment.into_iter().find(|one| one.id() == at.segment) else {
-            return Ok(None);
-        };
+        let mut all = fresh.chain(self.catalog.segment(at.segment));
+        let segment = all.find(|one| one.id() == at.segment).ok_or_else(unlisted)?;
         frame_in(segment, at.offset).map(Some)
     }
 

@@ -12,7 +12,7 @@ use crate::engine::state::catalog::Catalog;
 use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
-use crate::error::{Error, Result};
+use crate::error::{Damage, Error, Place, Result};
 use crate::format::frames::frame;
 use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::LAST_SEGMENT;
@@ -295,9 +295,15 @@ impl LogState {
     }
 
     /// The segment and offset to read a frame at a position. They stay valid without the lock.
-    pub(crate) fn frame_at(&self, at: Option<LogPosition>) -> Option<(Arc<Segment>, u32)> {
-        let at = at?;
-        Some((self.segment(at.segment)?, at.offset))
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if only the index says that there is one: its segment cannot be read.
+    pub(crate) fn frame_at(&self, at: Option<LogPosition>) -> Result<Option<(Arc<Segment>, u32)>> {
+        let Some(at) = at else { return Ok(None) };
+        match self.segment(at.segment) {
+            Some(segment) => Ok(Some((segment, at.offset))),
+            None => Err(Error::corrupt(Place::Index, Damage::Missing)),
+        }
     }
 
     /// The segments that the catalog does not cover and that have frames of a run.

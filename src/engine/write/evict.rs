@@ -121,7 +121,7 @@ impl Log {
                 (None, None) => return Ok((None, state)),
                 _ => return Ok((Some(run_no), state)),
             };
-            let frame = state.frame_at(Some(hold.at));
+            let frame = state.frame_at(Some(hold.at))?;
             // The frame is read without the lock.
             drop(state);
             let known = frame.map(|(segment, offset)| frame_in(&segment, offset)).transpose()?;

@@ -51,7 +51,7 @@ impl Log {
                 Some(run_no) if state.active.get(run_no).is_some_and(|run| run.started) => {
                     let end = state.end_of_log();
                     let start = state.row_in_memory(run_no)?.and_then(|row| row.start);
-                    let start = state.frame_at(start);
+                    let start = state.frame_at(start)?;
                     // The frame is read without the lock.
                     drop(state);
                     if !is_same_start(start, metadata)? {
@@ -169,7 +169,7 @@ impl Log {
             if run.status.is_ended() {
                 let refused = run.has_ended();
                 let (row, end) = (state.row_in_memory(run_no)?, state.end_of_log());
-                let known = state.frame_at(row.and_then(|row| row.end));
+                let known = state.frame_at(row.and_then(|row| row.end))?;
                 // The frame is read without the lock.
                 drop(state);
                 let known =

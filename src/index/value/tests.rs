@@ -14,7 +14,7 @@ fn row() -> RunRow {
         document: false,
         created_at: Timestamp(-2),
         started_at: Some(Timestamp(1)),
-        start: None,
+        start: Some(LogPosition::default()),
         ended_at: None,
         end: None,
         end_lsn: Lsn(0),
@@ -117,6 +117,7 @@ fn values_come_back() {
     let mut ended = row();
     ended.status = RunStatus::Failed;
     (ended.ended_at, ended.end_lsn) = (Some(Timestamp(i64::MAX)), Lsn(u64::MAX));
+    ended.end = Some(LogPosition::default());
     ended.hold = None;
     ended.agent = AgentId::new(&"a".repeat(MAX_ID_LEN)).unwrap();
     ended.run = RunId::new(&"r".repeat(MAX_ID_LEN)).unwrap();

@@ -267,7 +267,7 @@ fn the_space_of_an_index_that_is_dropped_goes_back() {
     let disk = SimDisk::untracked(Vec::new());
     let manual = || options().compaction(Compaction::new().automatic(false));
     let log = manual().create_storage(Arc::new(disk.clone())).unwrap();
-    for number in 0..2000 {
+    for number in 0..4000 {
         let key = format!("key-{number}");
         log.docs().put("space", &key, &NewRecord::new(key.as_bytes())).unwrap();
     }
