@@ -9,7 +9,7 @@
 //!   its moment. A table with many of those is made again ([`Locator::is_stale`]).
 
 use core::fmt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
@@ -47,8 +47,9 @@ pub(crate) struct Locator {
     /// The segments that were added, and how many entries each has here.
     members: RwLock<HashMap<Stamped, usize>>,
     entries: AtomicUsize,
-    /// One thread adds segments.
-    adding: Mutex<()>,
+    /// Where the directories of segments start that were added: a second one at such a place may
+    /// have entries at the places of the first. One thread adds segments.
+    starts: Mutex<HashSet<u64>>,
 }
 
 impl Default for Locator {
@@ -57,7 +58,7 @@ impl Default for Locator {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             members: RwLock::default(),
             entries: AtomicUsize::new(0),
-            adding: Mutex::default(),
+            starts: Mutex::default(),
         }
     }
 }
@@ -75,41 +76,52 @@ impl Locator {
         self.entries.load(Ordering::Relaxed) > 2 * living + FEW_STALE
     }
 
-    /// Adds a segment, whose directory starts at `start` of the file.
+    /// Makes room for so many entries, so that the table does not grow in between.
+    pub(crate) fn reserve(&self, entries: usize) {
+        for shard in &self.shards {
+            shard.write().reserve(entries / SHARDS, |known| spread(*known));
+        }
+    }
+
+    /// Adds a segment, whose directory starts at `start` of the file. Without `is_deleted` one with
+    /// many entries of one hash is not added.
     pub(crate) fn add(
         &self,
         segment: Stamped,
         start: u64,
         directory: &Directory<'_>,
-        is_deleted: impl Fn(RunNo) -> bool,
+        is_deleted: Option<&dyn Fn(RunNo) -> bool>,
     ) -> Decoded<()> {
-        let _adding = self.adding.lock();
+        let mut starts = self.starts.lock();
         if self.has(segment) {
             return Ok(());
         }
         let mut found = Vec::with_capacity(directory.run_count() as usize);
         directory.each_place(|hash, at| found.push((hash, at)))?;
-        let lives = |at: u32| directory.head_at(at).map_or(true, |head| !is_deleted(head.run_no));
-        let mut count = 0;
-        for shard in found.chunk_by(|one, two| shard_of(one.0) == shard_of(two.0)) {
-            let Some(table) = shard.first().and_then(|first| self.shards.get(shard_of(first.0)))
-            else {
-                continue;
-            };
-            let mut table = table.write();
-            for same in shard.chunk_by(|one, two| one.0 == two.0) {
-                for &(hash, at) in same.iter().filter(|one| same.len() <= MANY || lives(one.1)) {
-                    let entry = entry_of(hash, start + u64::from(at));
-                    // A segment of an extent that another one had may have an entry at its place.
-                    table
-                        .entry(spread(entry), |known| *known == entry, |known| spread(*known))
-                        .or_insert(entry);
-                    count += 1;
+        let is_many = |same: &[(u32, u32)]| same.len() > MANY;
+        let with_many = found.chunk_by(|one, two| one.0 == two.0).any(is_many);
+        if with_many {
+            let Some(is_deleted) = is_deleted else { return Ok(()) };
+            let lives = |at| directory.head_at(at).map_or(true, |head| !is_deleted(head.run_no));
+            let same = found.chunk_by(|one, two| one.0 == two.0);
+            let living =
+                same.flat_map(|same| same.iter().filter(|one| !is_many(same) || lives(one.1)));
+            found = living.copied().collect();
+        }
+        let is_first = starts.insert(start);
+        for of_shard in found.chunk_by(|one, two| shard_of(one.0) == shard_of(two.0)) {
+            let shard = of_shard.first().and_then(|first| self.shards.get(shard_of(first.0)));
+            let Some(shard) = shard else { continue };
+            let mut table = shard.write();
+            for &(hash, at) in of_shard {
+                let entry = entry_of(hash, start + u64::from(at));
+                if is_first || table.find(spread(entry), |known| *known == entry).is_none() {
+                    table.insert_unique(spread(entry), entry, |known| spread(*known));
                 }
             }
         }
-        self.entries.fetch_add(count, Ordering::Relaxed);
-        self.members.write().insert(segment, count);
+        self.entries.fetch_add(found.len(), Ordering::Relaxed);
+        self.members.write().insert(segment, found.len());
         Ok(())
     }
 

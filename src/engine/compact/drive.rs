@@ -175,6 +175,7 @@ impl Compactor {
         step: impl Fn(&mut Compacting, &Compacted) -> Result<Option<Compacted>>,
     ) -> Result<()> {
         while !self.log.due.is_stopping() {
+            self.let_checkpoint();
             let mut compacting = self.reclaimer.compacting.lock();
             compacting.rate = rate;
             self.reclaimer.free_dead(&mut compacting)?;
@@ -383,8 +384,17 @@ impl Compactor {
 
     /// Pauses the thread to limit its rate, after so many bytes were written.
     pub(super) fn pace(&self, compacting: &mut Compacting, bytes: usize) {
+        self.let_checkpoint();
         let pause = self.pause_for(compacting, bytes as u64);
         self.log.due.pause(pause);
+    }
+
+    /// Does a checkpoint that is due, so that it does not wait for the end of a compaction.
+    fn let_checkpoint(&self) {
+        if self.log.due.forget(Wanted::CHECKPOINT) && self.checkpoints.is_due() {
+            // A failure is told, and the checkpoint stays due.
+            let _ = self.checkpoints.checkpoint();
+        }
     }
 
     /// How long the thread must pause for bytes that it wrote, or read in vain.

@@ -38,7 +38,7 @@ use crate::engine::space::Space;
 use crate::engine::space::allocator::Allocator;
 use crate::engine::space::manifest_log::ManifestLog;
 use crate::engine::state::active_runs::ActiveRuns;
-use crate::engine::state::catalog::Catalog;
+use crate::engine::state::catalog::{Catalog, locate};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::segment::{Mark, Segment};
 use crate::engine::state::segment_directory::evictions;
@@ -52,6 +52,7 @@ use crate::format::map::manifest::{SealedAt, Use};
 use crate::format::map::superblock::{FLAG_COPY, FLAG_INDEX_OPENING};
 use crate::format::segments::run_set::RunSet;
 use crate::format::segments::segment::Purpose;
+use crate::index::Locator;
 use crate::types::{ExtentNo, LogPosition, Lsn, RunNo, SegmentId};
 
 /// All segments in the manifest, by id.
@@ -103,8 +104,18 @@ fn recover(
     let known = segments(&disk, &base, &|_, _, _| None);
     check_length(&disk, &base, &known)?;
     report.sealed_segments = known.sealed.len() as u64;
-    let ahead = if options.background { known.sealed.clone() } else { Vec::new() };
-    checking_ahead(&ahead, 1, |_| {
+    let mut ahead = if options.background { known.sealed.clone() } else { Vec::new() };
+    // The newest first: these are asked for most.
+    ahead.reverse();
+    let locator = Arc::<Locator>::default();
+    if ahead.len() >= WORTH_A_THREAD {
+        // A table that grows takes twice as long.
+        let runs = |segment: Option<&Arc<Segment>>| Some(segment?.directory().ok()?.run_count());
+        let least = runs(ahead.first()).min(runs(ahead.last())).unwrap_or(0);
+        locator.reserve(ahead.len() * least as usize);
+    }
+    let check = |segment: &Segment| _ = locate(&locator, segment, None);
+    checking_ahead((&ahead, &check), 1, |_| {
         let floor = known.floor(&base, false);
         let log = recover_log(&known.unsealed, floor, &mut report)?;
         if let Some(refused) = log.refused {
@@ -113,7 +124,7 @@ fn recover(
         let (uuid, extent_size) = (base.uuid, base.extent_size);
         let setup = Arc::new(Setup { options, monitor, uuid, extent_size });
         let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
-        let catalog = Catalog::new(known.sealed.clone(), through, None, Arc::default());
+        let catalog = Catalog::new(known.sealed.clone(), through, None, Arc::clone(&locator));
         // Up to here recovery only reads.
         let mut engine = build(disk, setup, path, &base, known, catalog, &log, &mut report)?;
         finish(&engine, &base, log)?;
@@ -320,29 +331,29 @@ fn unused_numbers(base: &Base, known: &Known, log: &RecoveredLog) -> (SegmentId,
 /// Checking fewer directories takes less time than starting a thread.
 const WORTH_A_THREAD: usize = 16;
 
-/// Does `work` while at most so many other threads check directories: a lookup of a run while the
-/// index is not open needs all of them. `work` may help by calling what it is given. Checked
-/// directories are kept, and an error is returned to the caller that needs the directory, so this
-/// changes only the time.
+/// Does `work` while at most so many other threads check segments ahead: each lookup needs the
+/// directories of all of them. `work` may help by calling what it is given. Checked directories are
+/// kept, and an error is returned to the caller that needs the directory, so this changes only the
+/// time.
 pub(crate) fn checking_ahead<R>(
-    segments: &[Arc<Segment>],
+    (segments, check): (&[Arc<Segment>], &(dyn Fn(&Segment) + Sync)),
     threads: usize,
     work: impl FnOnce(&dyn Fn()) -> R,
 ) -> R {
     let (next, others) = (AtomicUsize::new(0), thread::available_parallelism());
     let others = others.map_or(1, |processors| processors.get().saturating_sub(1).max(1));
-    let check = || {
+    let check_all = || {
         while let Some(segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let _ = segment.directory();
+            check(segment);
         }
     };
     thread::scope(|scope| {
         for _ in 0..threads.min(others).min(segments.len() / WORTH_A_THREAD) {
             let thread = thread::Builder::new().name("runlog-check".to_owned());
             // Without the thread it only takes longer.
-            let _ = thread.spawn_scoped(scope, check);
+            let _ = thread.spawn_scoped(scope, check_all);
         }
-        let done = work(&check);
+        let done = work(&check_all);
         next.store(segments.len(), Ordering::Relaxed);
         done
     })

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::engine::setup::Setup;
 use crate::engine::setup::locks::{Held, Ranked};
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::catalog::stored_run::{Name, StoredRun};
+use crate::engine::state::catalog::stored_run::{Name, StoredRun, StoredRuns};
 use crate::engine::state::log_state::LogState;
 use crate::error::Result;
 use crate::format::segments::run_set::RunSet;
@@ -52,7 +52,7 @@ impl Moment {
     }
 
     /// The living runs or versions with this name in the catalog, by number.
-    pub(crate) fn stored(&self, name: Name<'_>) -> Result<Vec<StoredRun>> {
+    pub(crate) fn stored(&self, name: Name<'_>) -> Result<StoredRuns> {
         self.catalog.stored(name, &self.deleted)
     }
 

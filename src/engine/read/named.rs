@@ -5,12 +5,14 @@
 use core::cell::OnceCell;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::engine::read::Reader;
 use crate::engine::read::resolve::frame_in;
 use crate::engine::read::trace::{Pin, Trace};
 use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::catalog::stored_run::{Name, StoredRun};
+use crate::engine::state::catalog::stored_run::{Name, StoredRun, StoredRuns};
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::Payload;
 use crate::engine::state::run_slice::{Opened, RunSlice};
@@ -37,7 +39,7 @@ pub(crate) struct Named<'r> {
     /// The run in memory that the name can refer to.
     candidate: Option<Candidate>,
     /// The living runs with the id in the catalog, once it was asked.
-    stored: OnceCell<Vec<StoredRun>>,
+    stored: OnceCell<StoredRuns>,
 }
 
 /// How much to copy about a run in memory.
@@ -130,45 +132,39 @@ impl<'r> Named<'r> {
             let stored = self.catalog.stored(Name::Run(self.run.run()), &self.deleted)?;
             let _ = self.stored.set(stored);
         }
-        Ok(self.stored.get().map(Vec::as_slice).unwrap_or_default())
+        Ok(self.stored.get().map(|stored| &stored[..]).unwrap_or_default())
     }
 
     fn stored_run(&self, run_no: RunNo) -> Result<Option<&StoredRun>> {
         Ok(self.stored()?.iter().find(|run| run.run_no == run_no))
     }
 
-    /// All living runs with the id and their agents, by number.
-    fn all(&self) -> Result<Vec<(RunNo, AgentId)>> {
-        let mut all = self.in_memory.clone();
-        if !self.complete {
-            all.extend(self.stored()?.iter().map(|run| (run.run_no, run.agent.clone())));
-        }
-        all.sort_unstable_by_key(|run| run.0);
-        all.dedup_by_key(|run| run.0);
-        all.retain(|run| !self.deleted.contains(run.0));
-        Ok(all)
-    }
-
     /// The one run that the name refers to, and its agent.
     pub(crate) fn resolve(&self) -> Result<(RunNo, AgentId)> {
-        let mut all = self.all()?;
-        if let Some(number) = self.run.number() {
-            all.retain(|run| run.0 == number);
+        let in_memory = self.in_memory.iter().map(|(run_no, agent)| (*run_no, agent));
+        let stored = if self.complete { &[][..] } else { self.stored()? };
+        let stored = stored.iter().map(|run| (run.run_no, &run.agent));
+        let is_newer = |run_no| !self.in_memory.iter().any(|known| known.0 == run_no);
+        let stored = stored.filter(|run| is_newer(run.0));
+        let all = in_memory.chain(stored).filter(|run| {
+            !self.deleted.contains(run.0)
+                && self.run.number().is_none_or(|number| number == run.0)
+                && self.agent.as_ref().is_none_or(|agent| agent == run.1)
+        });
+        let all: SmallVec<[_; 2]> = all.collect();
+        let is_exact = self.agent.is_some() || self.run.number().is_some();
+        match all.first() {
+            Some((run_no, agent)) if is_exact || all.len() == 1 => Ok((*run_no, (*agent).clone())),
+            None => {
+                let run = RunId::new(self.run.run())?;
+                Err(Error::RunNotFound { run, agent: self.agent.clone() })
+            }
+            Some(_) => {
+                let mut agents: Vec<AgentId> = all.iter().map(|run| run.1.clone()).collect();
+                agents.sort_unstable();
+                Err(Error::Ambiguous { run: RunId::new(self.run.run())?, agents })
+            }
         }
-        if let Some(agent) = &self.agent {
-            all.retain(|run| run.1 == *agent);
-        }
-        let is_one = self.agent.is_some() || self.run.number().is_some() || all.len() == 1;
-        if is_one && !all.is_empty() {
-            return Ok(all.swap_remove(0));
-        }
-        let run = RunId::new(self.run.run())?;
-        if all.is_empty() {
-            return Err(Error::RunNotFound { run, agent: self.agent.clone() });
-        }
-        let mut agents: Vec<_> = all.into_iter().map(|run| run.1).collect();
-        agents.sort_unstable();
-        Err(Error::Ambiguous { run, agents })
     }
 
     /// The row of one of the runs, which was resolved before.

@@ -19,7 +19,7 @@ use crate::types::{RunId, RunNo};
 const ATTEMPTS: usize = 4;
 
 /// The runs with one id in the catalog. Some may be deleted by now.
-pub(crate) type StoredRuns = Vec<(RunNo, Result<RunRow>)>;
+pub(crate) type StoredRows = Vec<(RunNo, Result<RunRow>)>;
 
 impl Reader {
     /// The state of an open store, and the answer of `ask` from its catalog. It asks without the
@@ -49,7 +49,7 @@ impl Reader {
             return Ok(state);
         }
         drop(state);
-        let (mut state, stored) = self.asked(|moment| stored_runs(moment, run))?;
+        let (mut state, stored) = self.asked(|moment| stored_rows(moment, run))?;
         make_room(&mut state);
         bring_in(&mut state, run, stored)?;
         Ok(state)
@@ -83,7 +83,7 @@ impl Reader {
 }
 
 /// What the catalog knows about the runs with this id.
-pub(crate) fn stored_runs(moment: &Moment, run: &str) -> Result<StoredRuns> {
+pub(crate) fn stored_rows(moment: &Moment, run: &str) -> Result<StoredRows> {
     let found = moment.stored(Name::Run(run))?;
     Ok(found.iter().map(|run| (run.run_no, run.row())).collect())
 }
@@ -101,7 +101,7 @@ pub(crate) fn make_room(state: &mut LogState) {
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a quarantined segment may say more of one of them.
-pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRuns) -> Result<()> {
+pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRows) -> Result<()> {
     if state.active.by_id(run).1 {
         return Ok(());
     }

@@ -159,7 +159,8 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     let through = known.last_sealed(Purpose::Log).map(|segment| segment.id());
     // All of them now: later their bytes may be another segment's.
     let unread = known.sealed.iter().filter(|segment| !segment.has_directory());
-    checking_ahead(&unread.cloned().collect::<Vec<_>>(), usize::MAX, |check| check());
+    let check = |segment: &Segment| _ = segment.directory();
+    checking_ahead((&unread.cloned().collect::<Vec<_>>(), &check), usize::MAX, |check| check());
     for segment in &known.sealed {
         match segment.directory() {
             Err(Error::Corrupt(damage)) => report.damaged.push(damage),

@@ -57,7 +57,7 @@ pub(crate) trait Helper: Send + Sync {
 /// The work that is due.
 pub(crate) struct Due {
     state: Mutex<State>,
-    pub(crate) workers: [Worker; 4],
+    pub(crate) workers: [Worker; 3],
     /// Whether something was written since the last background sync.
     dirty: AtomicBool,
     /// Whether the thread of the tail rests until the next append.
@@ -87,8 +87,7 @@ impl Due {
         let workers = [
             worker("runlog-sync", Wanted::SYNC.0 | Wanted::RESERVE.0),
             worker("runlog-tail", Wanted::ZEROS.0),
-            worker("runlog-index", Wanted::CHECKPOINT.0),
-            worker("runlog-space", Wanted::SPACE_WORK.0),
+            worker("runlog-work", Wanted::CHECKPOINT.0 | Wanted::SPACE_WORK.0),
         ];
         let (dirty, failure, helper, tail_rests, pause) = Default::default();
         // The thread of the tail maps segments at first.
@@ -126,9 +125,12 @@ impl Due {
         }
     }
 
-    /// Forgets that this work was asked for.
-    pub(crate) fn forget(&self, work: Wanted) {
-        self.state.lock().wanted &= !work.0;
+    /// Forgets that this work was asked for; returns whether some of it was.
+    pub(crate) fn forget(&self, work: Wanted) -> bool {
+        let mut state = self.state.lock();
+        let was_wanted = Wanted(state.wanted).has(work);
+        state.wanted &= !work.0;
+        was_wanted
     }
 
     /// Notes a write for the next background sync, and wakes the thread of the tail. If that thread
@@ -219,8 +221,8 @@ impl Due {
     pub(crate) fn pause(&self, duration: Duration) {
         let until = Instant::now() + duration;
         let mut state = self.state.lock();
-        let [.., space] = &self.workers;
-        while !state.stop && !space.bell.wait_until(&mut state, until).timed_out() {}
+        let [.., worker] = &self.workers;
+        while !state.stop && !worker.bell.wait_until(&mut state, until).timed_out() {}
     }
 
     /// The same, but ends when dead segments may be freed: then it returns the rest of the time.
@@ -228,9 +230,9 @@ impl Due {
     pub(crate) fn pause_or_free(&self, duration: Duration) -> Option<Duration> {
         let until = Instant::now() + duration;
         let mut state = self.state.lock();
-        let [.., space] = &self.workers;
+        let [.., worker] = &self.workers;
         while !(state.stop || state.frees && Instant::now() < until) {
-            if space.bell.wait_until(&mut state, until).timed_out() {
+            if worker.bell.wait_until(&mut state, until).timed_out() {
                 return None;
             }
         }

@@ -105,7 +105,7 @@ impl Options {
         /// How often a background thread syncs what was appended at Process level; 250 ms by
         /// default. `None` means never.
         sync_interval(interval: Option<Duration>) => sync_interval = interval;
-        /// Whether four background threads write zeros ahead of the log, map segments, sync, set
+        /// Whether three background threads write zeros ahead of the log, map segments, sync, set
         /// space aside, keep the index and give space back. Without them each call does the due
         /// work before it returns, and the store syncs only when a call asks for it.
         background(threads: bool) => background = threads;

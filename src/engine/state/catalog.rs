@@ -122,12 +122,7 @@ impl Catalog {
     /// Adds a segment to the locator, without the entries of `deleted` runs; returns whether that
     /// was possible. One that cannot be read is asked each time, and says why.
     pub(crate) fn locate(&self, segment: &Segment, deleted: &RunSet) -> bool {
-        let (Some(sealed), Ok(directory)) = (segment.sealed(), segment.directory()) else {
-            return false;
-        };
-        let start = segment.file_offset() + u64::from(sealed.directory());
-        let is_deleted = |run_no| deleted.contains(run_no);
-        self.locator.add(stamped(segment), start, &directory, is_deleted).is_ok()
+        locate(&self.locator, segment, Some(deleted))
     }
 
     /// The segment with the directory that has this place of the file, and the place in it.
@@ -269,6 +264,18 @@ impl Catalog {
 pub(crate) fn stamp_of(segment: &Segment) -> u64 {
     let end = segment.sealed().map_or(0, |at| u64::from(at.end) << 32 | u64::from(at.digest));
     segment.key().salt.rotate_left(1) ^ end
+}
+
+/// Adds a segment to a locator, if its directory can be read; returns whether the locator has it.
+pub(crate) fn locate(locator: &Locator, segment: &Segment, deleted: Option<&RunSet>) -> bool {
+    let (Some(sealed), Ok(directory)) = (segment.sealed(), segment.directory()) else {
+        return false;
+    };
+    let start = segment.file_offset() + u64::from(sealed.directory());
+    let is_deleted = deleted.map(|deleted| |run_no| deleted.contains(run_no));
+    let is_deleted = is_deleted.as_ref().map(|is| is as &dyn Fn(RunNo) -> bool);
+    locator.add(stamped(segment), start, &directory, is_deleted).is_ok()
+        && locator.has(stamped(segment))
 }
 
 fn stamped(segment: &Segment) -> Stamped {

@@ -15,7 +15,7 @@ fn located(log: &Log, is_deleted: impl Fn(RunNo) -> bool + Copy) -> (Locator, Ve
     for (index, segment) in log.segments().iter().enumerate() {
         let start = START + index as u64 * EXTENT;
         let add = |directory: crate::format::Directory<'_>| {
-            locator.add((*segment, 1), start, &directory, is_deleted)
+            locator.add((*segment, 1), start, &directory, Some(&is_deleted))
         };
         log.with(index, add).unwrap();
         starts.push(start);
@@ -55,7 +55,7 @@ fn a_segment_that_is_added_again_changes_nothing() {
         (0..200).map(|run| locator.places(hash(&format!("run-{run}"))).len()).collect();
     for (index, segment) in log.segments().iter().enumerate() {
         let again = |directory: crate::format::Directory<'_>| {
-            locator.add((*segment, 2), starts[index], &directory, |_| false)
+            locator.add((*segment, 2), starts[index], &directory, Some(&|_| false))
         };
         log.with(index, again).unwrap();
     }

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::run_slice::RunSlice;
 use crate::engine::state::segment::Segment;
@@ -50,12 +52,15 @@ struct StoredEntry {
     at: u32,
 }
 
+/// The runs or versions with one name: mostly one.
+pub(crate) type StoredRuns = SmallVec<[StoredRun; 1]>;
+
 /// A run, or a version of a document, in the sealed segments of a catalog. It may be deleted.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredRun {
     pub(crate) run_no: RunNo,
     pub(crate) agent: AgentId,
-    entries: Vec<StoredEntry>,
+    entries: SmallVec<[StoredEntry; 1]>,
     /// The row that the index has, and which of its segments cannot be read, for what reason.
     unread: Option<Box<(RunRow, SegmentId, Error)>>,
 }
@@ -116,7 +121,7 @@ impl StoredRun {
 
 impl Catalog {
     /// The runs or versions with this name that are not `deleted`, by number.
-    pub(crate) fn stored(&self, name: Name<'_>, deleted: &RunSet) -> Result<Vec<StoredRun>> {
+    pub(crate) fn stored(&self, name: Name<'_>, deleted: &RunSet) -> Result<StoredRuns> {
         self.find(name, None, deleted)
     }
 
@@ -130,12 +135,7 @@ impl Catalog {
         Ok(self.find(name, Some(run_no), deleted)?.into_iter().find(|run| run.run_no == run_no))
     }
 
-    fn find(
-        &self,
-        name: Name<'_>,
-        only: Option<RunNo>,
-        deleted: &RunSet,
-    ) -> Result<Vec<StoredRun>> {
+    fn find(&self, name: Name<'_>, only: Option<RunNo>, deleted: &RunSet) -> Result<StoredRuns> {
         let mut unread = Vec::new();
         let mut found = self.find_in_directories(name, only, deleted, &mut unread)?;
         for (segment, why) in unread {
@@ -149,7 +149,7 @@ impl Catalog {
     #[cold]
     fn add_unread(
         &self,
-        found: &mut Vec<StoredRun>,
+        found: &mut StoredRuns,
         name: Name<'_>,
         deleted: &RunSet,
         (segment, why): (SegmentId, Error),
@@ -165,7 +165,10 @@ impl Catalog {
             let unread = Some(Box::new((row.clone(), segment, why.clone())));
             match found.iter_mut().find(|run| run.run_no == run_no) {
                 Some(run) => run.unread = unread,
-                None => found.push(StoredRun { run_no, agent, entries: Vec::new(), unread }),
+                None => {
+                    let entries = SmallVec::new();
+                    found.push(StoredRun { run_no, agent, entries, unread });
+                }
             }
         }
         Ok(())
@@ -190,13 +193,13 @@ impl Catalog {
         only: Option<RunNo>,
         deleted: &RunSet,
         unread: &mut Vec<(SegmentId, Error)>,
-    ) -> Result<Vec<StoredRun>> {
-        let Some(first) = self.segments().first() else { return Ok(Vec::new()) };
+    ) -> Result<StoredRuns> {
+        let Some(first) = self.segments().first() else { return Ok(StoredRuns::new()) };
         let hash = match name {
             Name::Run(run) => first.ids().of_run(run),
             Name::Document(space, key) => first.ids().of_document(space, key),
         };
-        let mut found: Vec<StoredRun> = Vec::new();
+        let mut found = StoredRuns::new();
         let mut look_at = |segment: &Arc<Segment>, at| {
             let Some((run_no, agent)) = read_entry(segment, at, name, deleted)? else {
                 return Ok(());
@@ -205,7 +208,12 @@ impl Catalog {
             match found.iter_mut().find(|run| run.run_no == run_no) {
                 Some(run) => run.entries.push(entry),
                 None => {
-                    found.push(StoredRun { run_no, agent, entries: vec![entry], unread: None });
+                    found.push(StoredRun {
+                        run_no,
+                        agent,
+                        entries: smallvec![entry],
+                        unread: None,
+                    });
                 }
             }
             Ok::<_, Error>(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Batch, Committed, Expected, Write, most_urgent};
 use crate::engine::read::documents::{StoredVersion, Versions, VersionsInMemory, document_ids};
 use crate::engine::read::named::Detail;
-use crate::engine::read::resolve::{StoredRuns, bring_in, make_room, stored_runs};
+use crate::engine::read::resolve::{StoredRows, bring_in, make_room, stored_rows};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
@@ -68,7 +68,7 @@ struct Found {
 
 /// What the catalog knows about the run or the document of a write.
 enum Stored {
-    Run(StoredRuns),
+    Run(StoredRows),
     Document(Vec<StoredVersion>),
 }
 
@@ -220,7 +220,7 @@ impl Log {
             let (mut state, stored) = self.reader.asked(|moment| {
                 let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
                     Write::Append { .. } if *loaded => Ok(Stored::Run(Vec::new())),
-                    Write::Append { .. } => stored_runs(moment, write.id.as_str()).map(Stored::Run),
+                    Write::Append { .. } => stored_rows(moment, write.id.as_str()).map(Stored::Run),
                     _ => {
                         StoredVersion::all(moment, (&write.space, &write.id)).map(Stored::Document)
                     }
