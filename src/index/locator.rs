@@ -152,7 +152,7 @@ fn shard_of(hash: u32) -> usize {
 
 /// The 24 bits of the hash behind those of the shard, and the place.
 fn entry_of(hash: u32, offset: u64) -> u64 {
-    u64::from(hash << SHARD_BITS) >> 8 << PLACE_BITS | offset / UNIT & PLACE
+    u64::from(hash << SHARD_BITS) >> 8 << PLACE_BITS | (offset / UNIT) & PLACE
 }
 
 /// The hash of an entry in its shard: of all with the same fingerprint.

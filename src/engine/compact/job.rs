@@ -62,7 +62,11 @@ impl Compactor {
         let (mut segments, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
         for (&run_no, folded) in &living {
             let row = &folded.row;
-            let stored = catalog.stored_run(Name::of(row), run_no, &deleted)?;
+            let stored = catalog.stored_run(
+                Name::new(row.document, &row.agent, &row.run),
+                run_no,
+                &deleted,
+            )?;
             let Some(stored) = stored else { continue };
             if !row.document {
                 let is_ended = row.status.is_ended() || stored.row()?.status.is_ended();

@@ -115,7 +115,7 @@ fn recover(
         locator.reserve(ahead.len() * least as usize);
     }
     let check = |segment: &Segment| _ = locate(&locator, segment, None);
-    checking_ahead((&ahead, &check), 1, |_| {
+    checking_ahead((&ahead, check), 1, |_| {
         let floor = known.floor(&base, false);
         let log = recover_log(&known.unsealed, floor, &mut report)?;
         if let Some(refused) = log.refused {
@@ -336,7 +336,7 @@ const WORTH_A_THREAD: usize = 16;
 /// kept, and an error is returned to the caller that needs the directory, so this changes only the
 /// time.
 pub(crate) fn checking_ahead<R>(
-    (segments, check): (&[Arc<Segment>], &(dyn Fn(&Segment) + Sync)),
+    (segments, check): (&[Arc<Segment>], impl Fn(&Segment) + Sync),
     threads: usize,
     work: impl FnOnce(&dyn Fn()) -> R,
 ) -> R {

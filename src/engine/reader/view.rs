@@ -160,7 +160,7 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
     // All of them now: later their bytes may be another segment's.
     let unread = known.sealed.iter().filter(|segment| !segment.has_directory());
     let check = |segment: &Segment| _ = segment.directory();
-    checking_ahead((&unread.cloned().collect::<Vec<_>>(), &check), usize::MAX, |check| check());
+    checking_ahead((&unread.cloned().collect::<Vec<_>>(), check), usize::MAX, |check| check());
     for segment in &known.sealed {
         match segment.directory() {
             Err(Error::Corrupt(damage)) => report.damaged.push(damage),

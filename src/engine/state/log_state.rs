@@ -256,8 +256,7 @@ impl LogState {
         if entry.created_at.is_some() {
             return Ok(None);
         }
-        let (agent, run) = (entry.agent.as_str(), entry.run.as_str());
-        let name = if entry.document { Name::Document(agent, run) } else { Name::Run(run) };
+        let name = Name::new(entry.document, &entry.agent, &entry.run);
         let found = self.catalog.stored_run(name, entry.run_no, &self.deleted)?;
         found.as_ref().map(StoredRun::row).transpose()
     }

@@ -180,10 +180,7 @@ impl Log {
                 run.map(|run| (run.agent.clone(), run.run.clone(), run.document))
             };
             let Some((agent, run, is_document)) = name else { continue };
-            let name = match is_document {
-                true => Name::Document(agent.as_str(), run.as_str()),
-                false => Name::Run(run.as_str()),
-            };
+            let name = Name::new(is_document, &agent, &run);
             match self.reader.asked(|moment| moment.stored_in(name, run_no)) {
                 Ok((mut state, stored)) => {
                     let is_unused = state.active.get(run_no).is_some_and(|run| {

@@ -16,7 +16,9 @@
 use std::borrow::Cow;
 
 use crate::error::Damage;
-use crate::format::codec::{Decoded, Reader, Writer, at_most, check_crc, first_of, u32_at};
+use crate::format::codec::{
+    Decoded, Reader, Writer, at_most, check_crc, first_of, len_u32, u32_at,
+};
 use crate::format::segments::directory_key::check_at;
 pub use crate::format::segments::directory_key::{DirectoryKey, IdHash};
 use crate::format::segments::run_entry::{
@@ -485,7 +487,7 @@ impl<'a> Directory<'a> {
     pub(crate) fn place(&self, slot: u32) -> Decoded<u32> {
         below(slot, self.tables.runs)?;
         let place = u32_at(self.bytes, self.tables.places_at + slot as usize * PLACE_LEN)?;
-        place.checked_mul(ENTRY_ALIGN as u32).ok_or(Damage::Truncated)
+        place.checked_mul(len_u32(ENTRY_ALIGN)).ok_or(Damage::Truncated)
     }
 
     fn head(&self, slot: u32) -> Decoded<EntryHead<'a>> {

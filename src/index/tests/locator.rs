@@ -32,9 +32,10 @@ fn each_entry_is_at_one_of_the_places_of_its_ids() {
             let check = |directory: crate::format::Directory<'_>| -> Decoded<()> {
                 for slot in 0..directory.run_count() {
                     let (run, agent) = directory.ids(slot)?;
-                    let hash = match directory.is_document(slot)? {
-                        true => KEY.ids.of_document(agent, run),
-                        false => KEY.ids.of_run(run),
+                    let hash = if directory.is_document(slot)? {
+                        KEY.ids.of_document(agent, run)
+                    } else {
+                        KEY.ids.of_run(run)
                     };
                     let place = start + u64::from(directory.place(slot)?);
                     assert!(locator.places(hash).contains(&place), "seed {seed}: {run}");

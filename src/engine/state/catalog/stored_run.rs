@@ -16,7 +16,7 @@ use crate::format::Directory;
 use crate::format::segments::run_entry::EntryHead;
 use crate::format::segments::run_set::RunSet;
 use crate::index::RunRow;
-use crate::types::{AgentId, RunNo, SegmentId};
+use crate::types::{AgentId, RunId, RunNo, SegmentId};
 
 /// What runs are looked up by.
 #[derive(Debug, Clone, Copy)]
@@ -28,10 +28,10 @@ pub(crate) enum Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// The name of a run or a version.
-    pub(crate) fn of(row: &'a RunRow) -> Self {
-        let (agent, run) = (row.agent.as_str(), row.run.as_str());
-        if row.document { Self::Document(agent, run) } else { Self::Run(run) }
+    /// The name of a run, or of a version of a document.
+    pub(crate) fn new(document: bool, agent: &'a AgentId, run: &'a RunId) -> Self {
+        let (agent, run) = (agent.as_str(), run.as_str());
+        if document { Self::Document(agent, run) } else { Self::Run(run) }
     }
 
     fn is_of(self, head: &EntryHead<'_>) -> bool {
