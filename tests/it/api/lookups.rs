@@ -1,9 +1,17 @@
 //! Looking runs up: by one directory after the other, and, after many lookups, by one table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
-use runlog::{Allow, Error, Metadata, NewRecord, Options, Outcome, RunLog};
+use runlog::{
+    Allow, Compaction, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
+    SpaceReturn,
+};
+
+fn unsynced() -> Metadata<'static> {
+    Metadata::default().durability(Durability::Process)
+}
 
 fn records(log: &RunLog, run: &str) -> Vec<(u64, Vec<u8>)> {
     let trace = log.trace(run).unwrap().map(Result::unwrap);
@@ -67,4 +75,87 @@ fn what_happens_after_a_lookup_is_seen_by_the_next_one() {
             assert_eq!(records(&log, &runs[40]).last().unwrap().1, b"late");
         }
     }
+}
+
+/// The locator keeps places of segments that are gone, and their extents get other segments.
+#[test]
+fn runs_are_found_and_others_are_not_while_extents_are_used_again() {
+    let compaction = Compaction::new().space_return(SpaceReturn::Keep);
+    let options = Options::new().extent_size(64 << 10).background(false).index(false);
+    let log =
+        options.compaction(compaction).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let mut living = BTreeSet::new();
+    for round in 0..24 {
+        for number in 0..40 {
+            let run = format!("run-{round}-{number}");
+            let writer = log.start_run("agent", &run, unsynced()).unwrap();
+            for record in 0..(number % 5) * 3 {
+                let bytes = format!("{run} {record} {}", "y".repeat(400));
+                let _ = writer.append(bytes.as_bytes()).unwrap();
+            }
+            let _ = writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+            living.insert((round, number));
+        }
+        log.checkpoint().unwrap();
+        let gone: Vec<_> = living.iter().filter(|run| (run.0 + run.1) % 7 < 5).copied().collect();
+        for (of, number) in gone.iter().filter(|run| run.0 < round) {
+            log.delete_run(format!("run-{of}-{number}").as_str()).unwrap();
+            living.remove(&(*of, *number));
+        }
+        log.reclaim().unwrap();
+        for of in 0..=round {
+            for number in 0..40 {
+                let run = format!("run-{of}-{number}");
+                if living.contains(&(of, number)) {
+                    assert_eq!(records(&log, &run).len() as u64, (number % 5) * 3, "{run}");
+                    assert_eq!(log.agent_of(&run).unwrap().as_str(), "agent");
+                } else {
+                    let gone = log.agent_of(&run).unwrap_err();
+                    assert!(matches!(gone, Error::RunNotFound { .. }), "{run}: {gone}");
+                }
+            }
+        }
+    }
+    assert!(log.stats().unwrap().file_len < 4 << 20, "extents were used again");
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_store_that_was_just_opened_asks_one_directory_after_the_other_and_then_a_table() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options::new().extent_size(64 << 10).background(false).index(false);
+    let log = options.create_storage(storage.clone()).unwrap();
+    for number in 0..3_000 {
+        let writer = log.start_run("agent", &format!("run-{number}"), unsynced()).unwrap();
+        let _ = writer.append(&[7; 300]).unwrap();
+        let _ = writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+    }
+    log.close().unwrap();
+    let log = options.open_storage(storage).unwrap();
+    assert_eq!(log.stats().unwrap().lookup_bytes, 0);
+    for round in 0..2 {
+        for number in 0..3_000 {
+            assert_eq!(log.agent_of(&format!("run-{number}")).unwrap().as_str(), "agent");
+            assert!(log.agent_of(&format!("none-{number}")).is_err());
+        }
+        let bytes = log.stats().unwrap().lookup_bytes;
+        assert!((3_000 * 8..3_000 * 40).contains(&bytes), "round {round}: {bytes}");
+    }
+}
+
+/// Each segment has hundreds of versions, of which at most the last one lives.
+#[test]
+fn a_document_with_thousands_of_versions_has_one_place_for_each_segment() {
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let options = options.compaction(Compaction::new().automatic(false));
+    let log = options.create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let put = NewRecord::new(b"value").durability(Durability::Process);
+    for _ in 0..4_000 {
+        log.docs().put("space", "key", &put).unwrap();
+    }
+    log.checkpoint().unwrap();
+    let stats = log.stats().unwrap();
+    assert!(stats.sealed_segments > 10, "{stats:?}");
+    assert!(stats.lookup_bytes < 4_000 * 8, "{stats:?}");
+    assert_eq!(log.docs().get("space", "key").unwrap().unwrap().payload(), b"value");
 }
