@@ -1,7 +1,7 @@
 //! Periodic work: syncing, zeros ahead of the tail, setting segments aside, checkpoints of the
 //! index, giving space back. By default three threads do it, so that a long checkpoint delays
-//! neither a sync nor the zeros; a compaction lets checkpoints in between. Without threads each call
-//! that changes the store does the due work before it returns. The work always consists of
+//! neither a sync nor the zeros; a compaction lets checkpoints in between. Without threads each
+//! call that changes the store does the due work before it returns. The work always consists of
 //! [`Step`]s, which a [`Scheduler`] can run in any order: no step may rely on another step having
 //! run before.
 //!

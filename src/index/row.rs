@@ -37,7 +37,8 @@ pub(crate) struct RunRow {
     pub(crate) created_at: Timestamp,
     /// When it was explicitly started.
     pub(crate) started_at: Option<Timestamp>,
-    /// Where the explicit START is; as the END and the HOLD in no segment if only the index says it.
+    /// Where the explicit START is; as the END and the HOLD in no segment if only the index says
+    /// it.
     pub(crate) start: Option<LogPosition>,
     /// When it ended.
     pub(crate) ended_at: Option<Timestamp>,

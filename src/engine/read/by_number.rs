@@ -2,8 +2,8 @@
 
 use crate::engine::read::named::Slices;
 use crate::engine::read::{Moment, Reader};
-use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::run_slice::Opened;
+use crate::engine::state::stored_run::Name;
 use crate::error::Result;
 use crate::index::RunRow;
 use crate::types::RunNo;

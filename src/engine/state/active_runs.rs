@@ -310,8 +310,8 @@ impl ActiveRuns {
         }
     }
 
-    /// Updates a run whose frames moved out of `victims`. `folded` is the fold of its entries in the
-    /// outputs.
+    /// Updates a run whose frames moved out of `victims`. `folded` is the fold of its entries in
+    /// the outputs.
     pub(crate) fn relocate(&mut self, moved: &Relocated, folded: &RunRow, victims: &[SegmentId]) {
         let Some(run) = self.runs.get_mut(&moved.run_no) else { return };
         let Some(row) = &mut run.row else { return };

@@ -2,17 +2,14 @@
 //! the directories of the segments. A catalog never changes; the engine replaces it. It holds its
 //! segments, so their extents are not reused while the catalog is in use.
 
-pub(crate) mod newest_runs;
-pub(crate) mod stored_run;
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::engine::state::catalog::newest_runs::NewestRuns;
 use crate::engine::state::segment::Segment;
+use crate::engine::values::summary::RunSummary;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
 use crate::format::codec::Decoded;
@@ -21,15 +18,27 @@ use crate::format::segments::segment::Purpose;
 use crate::index::locator::Stamped;
 use crate::index::{
     self, Applied, Directories, DirectoryScan, IndexError, IndexSnapshot, Listing, Locator,
-    RedbFailure, RunRow, Said,
+    RedbFailure, RunKey, RunList, RunRow, Said,
 };
-use crate::types::{RunNo, SegmentId};
+use crate::types::{AgentId, RunNo, SegmentId};
 
 /// After looking into so many directories, adding them to the locator takes less time.
 const PROBES: usize = 16 << 10;
 
 /// The most bytes that all runs in the order of lists may take.
 const LIST_BYTES: usize = 64 << 20;
+
+/// The most agents whose newest runs are kept, up to 8 KiB each.
+const AGENTS: usize = 256;
+
+/// The newest runs of an agent, the most common question.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    /// Newest first.
+    pub(crate) runs: Vec<RunSummary>,
+    /// Whether the agent has no other runs.
+    pub(crate) all: bool,
+}
 
 /// The answers for everything up to a sealed segment.
 #[derive(Debug, Default)]
@@ -42,7 +51,8 @@ pub(crate) struct Catalog {
     index: Option<IndexSnapshot>,
     /// Why the index failed to answer.
     failed: OnceLock<IndexError>,
-    newest_runs: NewestRuns,
+    /// The newest runs of agents, as far as they were asked for.
+    newest_runs: Mutex<HashMap<AgentId, Arc<Newest>>>,
     locator: Arc<Locator>,
     /// All segments are in the locator.
     is_located: OnceLock<()>,
@@ -167,7 +177,7 @@ impl Catalog {
     pub(crate) fn blame_index(&self, failure: IndexError) {
         let _ = self.failed.set(failure);
         // They are what the index said.
-        self.newest_runs.clear();
+        self.newest_runs.lock().clear();
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
@@ -188,6 +198,19 @@ impl Catalog {
             }
         }
         self.ask_directories(question)
+    }
+
+    /// The rows of the runs that an index which can be trusted has in a segment.
+    pub(crate) fn rows_in(&self, segment: SegmentId) -> Option<Arc<Vec<RunRow>>> {
+        let index = self.index().filter(|_| self.index_failure().is_none())?;
+        let mut known = self.rows_in.lock();
+        if let Some(rows) = known.get(&segment) {
+            return Some(Arc::clone(rows));
+        }
+        let rows = index.rows_in(segment).map_err(|failure| self.blame_index(failure)).ok()?;
+        let rows = Arc::new(rows);
+        known.insert(segment, Arc::clone(&rows));
+        Some(rows)
     }
 
     /// Stops asking an index whose answers contradict each other. Answers whether there is one that
@@ -256,6 +279,47 @@ impl Catalog {
     /// [`Error::Corrupt`] if a segment is quarantined.
     pub(crate) fn read_directories(&self) -> Result<()> {
         self.segments.iter().try_for_each(|segment| segment.directory().map(drop))
+    }
+
+    /// The newest runs of an agent: at least `count` if it has that many. Evicted ones are included
+    /// if the catalog does not cover their eviction.
+    pub(crate) fn newest(&self, agent: &str, count: usize) -> Result<Arc<Newest>> {
+        if let Some(newest) = self.newest_runs.lock().get(agent)
+            && (newest.all || newest.runs.len() >= count)
+        {
+            return Ok(Arc::clone(newest));
+        }
+        let (list, had_failed) = (RunList::of_agent(agent), self.index_failure());
+        let rows = self.ask(|catalog| catalog.rows_page(&list, count, &|_| true))?;
+        let all = rows.len() < count;
+        let runs = rows.into_iter().filter_map(|(_, row)| row.map(RunSummary::from_row)).collect();
+        let newest = Arc::new(Newest { runs, all });
+        let mut kept = self.newest_runs.lock();
+        if kept.len() >= AGENTS {
+            kept.clear();
+        }
+        if self.index_failure() == had_failed {
+            kept.insert(AgentId::new(agent)?, Arc::clone(&newest));
+        }
+        Ok(newest)
+    }
+
+    /// Whether it is known, without reading, that all runs of an agent have smaller keys.
+    pub(crate) fn is_known_to_have_older(&self, agent: &str, key: RunKey) -> bool {
+        let kept = self.newest_runs.lock();
+        kept.get(agent).is_some_and(|newest| match newest.runs.first() {
+            Some(first) => first.key() < key,
+            None => newest.all,
+        })
+    }
+
+    /// The row of a run that the catalog listed. An index that has none is not asked again.
+    pub(crate) fn row(&self, run_no: RunNo) -> Result<RunRow> {
+        let mut row = self.ask(|catalog| catalog.row(run_no))?;
+        if row.is_none() && self.doubt_index() {
+            row = self.ask(|catalog| catalog.row(run_no))?;
+        }
+        row.ok_or_else(|| Error::corrupt(Place::Index, Damage::Missing))
     }
 }
 

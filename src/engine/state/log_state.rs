@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::engine::setup::options::TailWriter;
 use crate::engine::state::active_runs::{ActiveRun, ActiveRuns, RUNS_DUE};
 use crate::engine::state::catalog::Catalog;
-use crate::engine::state::catalog::stored_run::{Name, StoredRun};
 use crate::engine::state::segment::Segment;
+use crate::engine::state::stored_run::{Name, StoredRun};
 use crate::engine::state::tail::Tail;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::frames::frame;
@@ -209,8 +209,8 @@ impl LogState {
         self.unapplied.push_back(segment);
     }
 
-    /// Brings these runs of a segment of the log, which `builder` lists, into memory. A run of which
-    /// a quarantined segment may say more takes no call.
+    /// Brings these runs of a segment of the log, which `builder` lists, into memory. A run of
+    /// which a quarantined segment may say more takes no call.
     pub(crate) fn remember(
         &mut self,
         segment: SegmentId,

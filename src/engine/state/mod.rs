@@ -9,4 +9,5 @@ pub(crate) mod run_slice;
 pub(crate) mod scan;
 pub(crate) mod segment;
 pub(crate) mod segment_directory;
+pub(crate) mod stored_run;
 pub(crate) mod tail;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
-use crate::engine::state::catalog::stored_run::Name;
 use crate::engine::state::log_state::{LogState, Urgency, reserve_len};
 use crate::engine::state::segment::Mark;
+use crate::engine::state::stored_run::Name;
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;

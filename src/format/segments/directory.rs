@@ -21,6 +21,7 @@ use crate::format::codec::{
 };
 use crate::format::segments::directory_key::check_at;
 pub use crate::format::segments::directory_key::{DirectoryKey, IdHash};
+pub use crate::format::segments::directory_tables::Tables;
 use crate::format::segments::run_entry::{
     self, ENTRY_ALIGN, EntryHead, GROUP, MAX_ENTRY, offset_at,
 };
@@ -33,10 +34,10 @@ pub const DIRECTORY_MAGIC: [u8; 8] = *b"RLOGDIR2";
 pub const TRAILER_LEN: usize = 64;
 /// The size of what the tables have of one run: its place, and the hash of its ids.
 pub(super) const TABLE_LEN: usize = PLACE_LEN + HASH_LEN;
-const PLACE_LEN: usize = 4;
-const HASH_LEN: usize = 8;
+pub(super) const PLACE_LEN: usize = 4;
+pub(super) const HASH_LEN: usize = 8;
 /// The size of one eviction.
-const EVICTION_LEN: usize = 16;
+pub(super) const EVICTION_LEN: usize = 16;
 
 /// The most bytes that a run's first frame in the segment adds to its directory, without its ids.
 pub const RUN_COST: usize = MAX_ENTRY + TABLE_LEN;
@@ -123,63 +124,6 @@ pub(super) fn encode<'e>(
         .zeros(12);
     let check = check_at(&salted, tables, out.get(tables..).unwrap_or_default());
     out.extend(check.to_le_bytes());
-}
-
-/// The tables of a directory whose check matched: where its parts are.
-#[derive(Debug, Clone)]
-pub struct Tables {
-    salted: crc32fast::Hasher,
-    ids: IdHash,
-    /// Where the entries end, and the places start.
-    places_at: usize,
-    hashes_at: usize,
-    evictions_at: usize,
-    runs: u32,
-    evictions: u32,
-    first_lsn: Lsn,
-    last_lsn: Lsn,
-    next_run_no: RunNo,
-}
-
-impl Tables {
-    /// Reads the trailer of a directory and checks the tables. The entries are not read.
-    ///
-    /// # Errors
-    /// [`Damage`] if the trailer does not fit the bytes, or the check does not match.
-    pub fn read(bytes: &[u8], key: &DirectoryKey) -> Decoded<Self> {
-        let at = bytes.len().checked_sub(TRAILER_LEN).ok_or(Damage::Truncated)?;
-        let mut reader = Reader::at(bytes, at);
-        if reader.array::<8>()? != DIRECTORY_MAGIC {
-            return Err(Damage::Magic);
-        }
-        let places_at = reader.u32()? as usize;
-        let (runs, evictions, sections) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let (first_lsn, last_lsn) = (Lsn(reader.u64()?), Lsn(reader.u64()?));
-        let next_run_no = RunNo(reader.u64()?);
-        let stored = reader.zeros(12)?.u32()?;
-        let hashes_at = part(places_at, runs, PLACE_LEN)?;
-        let evictions_at = part(hashes_at, runs, HASH_LEN)?;
-        let sections_at = part(evictions_at, evictions, EVICTION_LEN)?;
-        let end = part(sections_at, sections, 1)?;
-        if end != at || !places_at.is_multiple_of(ENTRY_ALIGN) {
-            return Err(Damage::OutOfRange { found: end as u64, max: at as u64 });
-        }
-        let salted = key.salted();
-        let covered = bytes.get(places_at..bytes.len() - 4).ok_or(Damage::Truncated)?;
-        check_crc(stored, check_at(&salted, places_at, covered))?;
-        Ok(Self {
-            salted,
-            ids: key.ids,
-            places_at,
-            hashes_at,
-            evictions_at,
-            runs,
-            evictions,
-            first_lsn,
-            last_lsn,
-            next_run_no,
-        })
-    }
 }
 
 /// A view of an encoded directory. The check of its tables matched; each access to an entry checks
@@ -513,9 +457,4 @@ pub(crate) struct OffsetList {
 fn below(found: u32, end: u32) -> Decoded<()> {
     let (found, max) = (found.into(), end.into());
     if found < max { Ok(()) } else { Err(Damage::OutOfRange { found, max }) }
-}
-
-/// The end of `count` items of `size` bytes that start at `at`.
-fn part(at: usize, count: u32, size: usize) -> Decoded<usize> {
-    (count as usize).checked_mul(size).and_then(|len| at.checked_add(len)).ok_or(Damage::Truncated)
 }

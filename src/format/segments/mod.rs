@@ -3,6 +3,7 @@
 pub mod directory;
 pub mod directory_builder;
 pub mod directory_key;
+pub mod directory_tables;
 pub(crate) mod run_entry;
 pub(crate) mod run_map;
 pub(crate) mod run_set;

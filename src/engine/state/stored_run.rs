@@ -1,8 +1,8 @@
 //! From ids to the entries of runs in the directories of sealed segments: the one way of lookups.
 //!
-//! A catalog asks its [`Locator`](crate::index::Locator) for places, and the directories of the segments that are not in
-//! it yet. The entries at the places say which runs they are of. Directories decide what there is;
-//! the index answers only beside a segment that cannot be read.
+//! A catalog asks its [`Locator`](crate::index::Locator) for places, and the directories of the
+//! segments that are not in it yet. The entries at the places say which runs they are of. So
+//! directories decide what there is; the index answers only beside a segment that cannot be read.
 
 use std::sync::Arc;
 
@@ -172,19 +172,6 @@ impl Catalog {
             }
         }
         Ok(())
-    }
-
-    /// The rows of the runs that an index which can be trusted has in a segment.
-    fn rows_in(&self, segment: SegmentId) -> Option<Arc<Vec<RunRow>>> {
-        let index = self.index().filter(|_| self.index_failure().is_none())?;
-        let mut known = self.rows_in.lock();
-        if let Some(rows) = known.get(&segment) {
-            return Some(Arc::clone(rows));
-        }
-        let rows = index.rows_in(segment).map_err(|failure| self.blame_index(failure)).ok()?;
-        let rows = Arc::new(rows);
-        known.insert(segment, Arc::clone(&rows));
-        Some(rows)
     }
 
     fn find_in_directories(
