@@ -19,8 +19,8 @@ pub(crate) mod replay;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::thread;
 
 use crate::engine::Engine;
@@ -107,14 +107,16 @@ fn recover(
     let mut ahead = if options.background { known.sealed.clone() } else { Vec::new() };
     // The newest first: these are asked for most.
     ahead.reverse();
-    let locator = Arc::<Locator>::default();
-    if ahead.len() >= WORTH_A_THREAD {
-        // A table that grows takes twice as long.
-        let runs = |segment: Option<&Arc<Segment>>| Some(segment?.directory().ok()?.run_count());
-        let least = runs(ahead.first()).min(runs(ahead.last())).unwrap_or(0);
-        locator.reserve(ahead.len() * least as usize);
-    }
-    let check = |segment: &Segment| _ = locate(&locator, segment, None);
+    let (locator, reserved) = (Arc::<Locator>::default(), Once::new());
+    let check = |segment: &Segment| {
+        reserved.call_once(|| {
+            // A table that grows takes twice as long.
+            let runs = |one: Option<&Arc<Segment>>| Some(one?.directory().ok()?.run_count());
+            let least = runs(ahead.first()).min(runs(ahead.last())).unwrap_or(0);
+            locator.reserve(ahead.len() * least as usize);
+        });
+        let _ = locate(&locator, segment, None);
+    };
     checking_ahead((&ahead, check), 1, |_| {
         let floor = known.floor(&base, false);
         let log = recover_log(&known.unsealed, floor, &mut report)?;
