@@ -53,3 +53,22 @@ impl FromIterator<RunNo> for RunSet {
         Self(numbers.into_iter().map(|run_no| run_no.0).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each unclean opening may leave 2^24 numbers out, and a copy 2^40.
+    #[test]
+    fn sets_of_numbers_with_large_gaps_stay_small() {
+        let starts = (0..100_u64).map(|kill| kill << 24).chain([1 << 40, (1 << 49) + (3 << 24)]);
+        let numbers = starts.flat_map(|start| (start..start + 20_000).step_by(2)).map(RunNo);
+        let set: RunSet = numbers.clone().collect();
+        assert_eq!(set.len(), 102 * 10_000);
+        assert!(set.0.serialized_size() < 2 << 20, "{} bytes", set.0.serialized_size());
+        assert!(numbers.clone().all(|run_no| set.contains(run_no)));
+        let mut rest = set.clone();
+        rest.remove_all(&numbers.skip(1).collect());
+        assert_eq!(rest.iter().collect::<Vec<_>>(), [RunNo(0)]);
+    }
+}

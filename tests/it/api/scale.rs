@@ -24,7 +24,7 @@ const AGENTS: u64 = 50;
 /// The runs of a page of a list.
 const LIST: usize = 20;
 /// How much memory the process may need besides the file, for any number of runs.
-const MEMORY: u64 = 256 << 20;
+const MEMORY: u64 = 128 << 20;
 
 fn run_count() -> u64 {
     scale(100_000, 300_000)
