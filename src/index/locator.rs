@@ -9,7 +9,7 @@
 //!   its moment. A table with many of those is made again ([`Locator::is_stale`]).
 
 use core::fmt;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
@@ -33,7 +33,7 @@ const UNIT: u64 = 8;
 /// document may have had thousands of versions there.
 const MANY: usize = 4;
 /// So many entries of segments that are gone are always accepted.
-const FEW_STALE: usize = 1 << 10;
+const FEW_STALE: usize = 1 << 8;
 
 /// What tells a segment from others: its id, and its stamp.
 pub(crate) type Stamped = (SegmentId, u64);
@@ -47,9 +47,8 @@ pub(crate) struct Locator {
     /// The segments that were added, and how many entries each has here.
     members: RwLock<HashMap<Stamped, usize>>,
     entries: AtomicUsize,
-    /// Where the directories of segments start that were added: a second one at such a place may
-    /// have entries at the places of the first. One thread adds segments.
-    starts: Mutex<HashSet<u64>>,
+    /// One thread adds segments.
+    adding: Mutex<()>,
 }
 
 impl Default for Locator {
@@ -58,7 +57,7 @@ impl Default for Locator {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             members: RwLock::default(),
             entries: AtomicUsize::new(0),
-            starts: Mutex::default(),
+            adding: Mutex::default(),
         }
     }
 }
@@ -92,7 +91,7 @@ impl Locator {
         directory: &Directory<'_>,
         is_deleted: Option<&dyn Fn(RunNo) -> bool>,
     ) -> Decoded<()> {
-        let mut starts = self.starts.lock();
+        let _adding = self.adding.lock();
         if self.has(segment) {
             return Ok(());
         }
@@ -108,16 +107,13 @@ impl Locator {
                 same.flat_map(|same| same.iter().filter(|one| !is_many(same) || lives(one.1)));
             found = living.copied().collect();
         }
-        let is_first = starts.insert(start);
         for of_shard in found.chunk_by(|one, two| shard_of(one.0) == shard_of(two.0)) {
             let shard = of_shard.first().and_then(|first| self.shards.get(shard_of(first.0)));
             let Some(shard) = shard else { continue };
             let mut table = shard.write();
             for &(hash, at) in of_shard {
                 let entry = entry_of(hash, start + u64::from(at));
-                if is_first || table.find(spread(entry), |known| *known == entry).is_none() {
-                    table.insert_unique(spread(entry), entry, |known| spread(*known));
-                }
+                table.insert_unique(spread(entry), entry, |known| spread(*known));
             }
         }
         self.entries.fetch_add(found.len(), Ordering::Relaxed);
@@ -131,7 +127,11 @@ impl Locator {
         let Some(table) = self.shards.get(shard_of(hash)) else { return Places::new() };
         let table = table.read();
         let same = table.iter_hash(spread(wanted)).filter(|entry| **entry & !PLACE == wanted);
-        same.map(|entry| (entry & PLACE) * UNIT).collect()
+        let mut places: Places = same.map(|entry| (entry & PLACE) * UNIT).collect();
+        // A segment may have an entry where one had it that is gone.
+        places.sort_unstable();
+        places.dedup();
+        places
     }
 
     /// The bytes that it takes, roughly.

@@ -254,10 +254,9 @@ impl Checkpoints {
         }
         let lost = if is_lost(&applied) { applied.clone().map(drop) } else { Ok(()) };
         let next = catalog.of_others(segments, through, applied.ok().flatten());
+        let next = next.without_stale_places();
         let deleted = Arc::clone(&self.log.state.lock().deleted);
-        for segment in fresh {
-            next.locate(segment, &deleted);
-        }
+        next.locate_all(&deleted);
         drop(deleted);
         if next.index().is_some_and(|index| !next.is_covered_by(index.applied())) {
             // The store is being closed: what was applied stays, the next opening applies the rest.

@@ -37,6 +37,7 @@ impl Compactor {
         let mut segments: Vec<Arc<Segment>> = stay.chain(outputs).cloned().collect();
         segments.sort_by_key(|segment| segment.id());
         let next = catalog.of_others(segments.clone(), catalog.through(), None);
+        let next = next.without_stale_places();
         let Some(moved) = moved_runs(&job.gathered.living, outputs)? else { return Ok(false) };
         // C3: from here on the outputs count and the victims do not.
         let sealed = outputs.iter().filter_map(|output| output.sealing());
@@ -48,9 +49,7 @@ impl Compactor {
         }
         {
             let deleted = Arc::clone(&self.log.state.lock().deleted);
-            for output in outputs {
-                next.locate(output, &deleted);
-            }
+            next.locate_all(&deleted);
         }
         let index = self.relocate_index(&mut slot, &catalog, (outputs, &victims), &moved);
         let is_lost = index.is_none() && matches!(*slot, IndexSlot::Open { .. });

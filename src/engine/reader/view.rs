@@ -169,7 +169,7 @@ fn build_once(disk: &Disk, wanted: Wanted, earlier: &Earlier) -> Result<View> {
         }
     }
     let catalog = earlier.catalog.of_others(known.sealed.clone(), through, None);
-    let catalog = catalog.with_list_bytes(wanted.list_bytes);
+    let catalog = catalog.without_stale_places().with_list_bytes(wanted.list_bytes);
     report.sealed_segments = known.sealed.len() as u64;
     let unsealed = known.unsealed.values().map(|segment| (segment.extent(), segment.key()));
     let unsealed: Vec<_> = unsealed.collect();

@@ -91,10 +91,22 @@ impl Catalog {
         through: Option<SegmentId>,
         index: Option<IndexSnapshot>,
     ) -> Self {
-        let living = segments.iter().map(|segment| stamped(segment));
-        let stale = self.locator.is_stale(living);
-        let locator = if stale { Arc::default() } else { Arc::clone(&self.locator) };
-        Self::new(segments, through, index, locator)
+        Self::new(segments, through, index, Arc::clone(&self.locator))
+    }
+
+    /// The same with a new locator, if most entries of this one are of segments that are gone.
+    pub(crate) fn without_stale_places(mut self) -> Self {
+        if self.locator.is_stale(self.segments.iter().map(|segment| stamped(segment))) {
+            self.locator = Arc::default();
+        }
+        self
+    }
+
+    /// Adds all segments to the locator that it does not have.
+    pub(crate) fn locate_all(&self, deleted: &RunSet) {
+        for segment in self.waiting(deleted) {
+            self.locate(segment, deleted);
+        }
     }
 
     /// The same, with another limit for the memory of lists.

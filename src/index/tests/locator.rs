@@ -67,7 +67,7 @@ fn a_segment_that_is_added_again_changes_nothing() {
 
 #[test]
 fn a_table_with_more_entries_of_segments_that_are_gone_is_stale() {
-    let log = Log::generate(2, 6_000, 60);
+    let log = Log::generate(2, 1_000, 60);
     let (locator, _) = located(&log, |_| false);
     let stamped: Vec<_> = log.segments().iter().map(|segment| (*segment, 1)).collect();
     assert!(!locator.is_stale(stamped.iter().copied()));
