@@ -16,7 +16,7 @@ use super::machine::EXTENT;
 use super::model::Model;
 
 /// What the header of a segment begins with.
-const HEADER: &[u8] = b"RLOGSEG1";
+const HEADER: &[u8] = b"RLOGSEG2";
 
 /// Something that goes wrong with a disk.
 #[derive(Debug, Clone)]
