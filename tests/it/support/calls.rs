@@ -416,6 +416,8 @@ impl World {
     }
 
     pub(crate) fn compact(&mut self) {
+        // It may drop the index, and build it anew.
+        self.close_stretch();
         self.machine.activities.asked.store(true, Ordering::Relaxed);
         let done = self.log().compact();
         self.machine.activities.asked.store(false, Ordering::Relaxed);
