@@ -18,17 +18,17 @@ use smallvec::SmallVec;
 
 use crate::format::Directory;
 use crate::format::codec::Decoded;
+use crate::format::segments::run_entry::ENTRY_ALIGN;
 use crate::types::{RunNo, SegmentId};
 
 /// How many parts of the table have locks of their own.
 const SHARDS: usize = 64;
 /// How many bits of a hash tell the shard.
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
-/// How many bits of a number are the place of an entry, in units of [`UNIT`].
+/// How many bits of a number are the place of an entry, in units of [`ENTRY_ALIGN`].
 const PLACE_BITS: u32 = 40;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
-/// Entries start at multiples of this.
-const UNIT: u64 = 8;
+const UNIT: u64 = ENTRY_ALIGN as u64;
 /// Of so many entries of one segment with the same hash, those of deleted runs are left out: a
 /// document may have had thousands of versions there.
 const MANY: usize = 4;

@@ -392,7 +392,7 @@ impl Compactor {
     /// Does a checkpoint that is due, so that it does not wait for the end of a compaction.
     fn let_checkpoint(&self) {
         if self.log.due.forget(Wanted::CHECKPOINT) && self.checkpoints.is_due() {
-            // A failure is told, and the checkpoint stays due.
+            // The observer is told of a failure, and the checkpoint stays due.
             let _ = self.checkpoints.checkpoint();
         }
     }

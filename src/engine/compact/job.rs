@@ -60,6 +60,7 @@ impl Compactor {
         // Before their frames are read: most sets fail by the order of the runs.
         let living = living_runs(&victims, &deleted, is_stopping)?;
         let (mut segments, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
+        let packs = self.log.setup.options.compression != Compression::None;
         for (&run_no, folded) in &living {
             let row = &folded.row;
             let stored = catalog.stored_run(
@@ -68,7 +69,7 @@ impl Compactor {
                 &deleted,
             )?;
             let Some(stored) = stored else { continue };
-            if !row.document {
+            if packs && !row.document {
                 let is_ended = row.status.is_ended() || stored.row()?.status.is_ended();
                 if is_ended {
                     ended.insert(run_no);
@@ -85,7 +86,7 @@ impl Compactor {
         // Retired segments have no headers at this point, so no eviction is needed for them.
         let others = catalog.segments().iter().filter(|segment| !ids.contains(&segment.id()));
         self.keep_needed(&mut gathered.evictions, others)?;
-        if self.log.setup.options.compression != Compression::None {
+        if packs {
             ended.extend(self.ended_since(&open));
         }
         Ok(Job { gathered, segments, ended })

@@ -227,7 +227,7 @@ impl Catalog {
 
     /// Stops asking an index whose answers contradict each other. Answers whether there is one that
     /// was asked until now.
-    pub(crate) fn doubt_index(&self) -> bool {
+    fn doubt_index(&self) -> bool {
         if self.index.is_none() || self.failed.get().is_some() {
             return false;
         }
@@ -236,7 +236,7 @@ impl Catalog {
     }
 
     /// Asks the directories and not the index.
-    pub(crate) fn ask_directories<T>(
+    fn ask_directories<T>(
         &self,
         question: impl Fn(&dyn index::Catalog) -> Result<T, IndexError>,
     ) -> Result<T> {

@@ -13,7 +13,6 @@ use crate::engine::state::run_slice::RunSlice;
 use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Place, Result};
 use crate::format::Directory;
-use crate::format::segments::run_entry::EntryHead;
 use crate::format::segments::run_set::RunSet;
 use crate::index::RunRow;
 use crate::types::{AgentId, RunId, RunNo, SegmentId};
@@ -34,12 +33,10 @@ impl<'a> Name<'a> {
         if document { Self::Document(agent, run) } else { Self::Run(run) }
     }
 
-    fn is_of(self, head: &EntryHead<'_>) -> bool {
+    fn is_of(self, document: bool, agent: &str, run: &str) -> bool {
         match self {
-            Self::Run(run) => !head.is_document() && head.run == run,
-            Self::Document(space, key) => {
-                head.is_document() && head.run == key && head.agent == space
-            }
+            Self::Run(wanted) => !document && run == wanted,
+            Self::Document(space, key) => document && agent == space && run == key,
         }
     }
 }
@@ -114,7 +111,8 @@ impl StoredRun {
 
     /// The segments that have frames of it. One may be named twice.
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        let unread = self.unread.iter().flat_map(|unread| unread.0.segments.iter().copied());
+        let unread = self.unread.iter();
+        let unread = unread.flat_map(|unread| unread.0.segments.iter().copied().chain([unread.1]));
         unread.chain(self.entries.iter().map(|entry| entry.segment.id()))
     }
 }
@@ -155,10 +153,7 @@ impl Catalog {
         (segment, why): (SegmentId, Error),
     ) -> Result<()> {
         let Some(rows) = self.rows_in(segment) else { return Err(why) };
-        let is_it = |row: &&RunRow| match name {
-            Name::Run(run) => !row.document && row.run == run,
-            Name::Document(space, key) => row.document && row.run == key && row.agent == space,
-        };
+        let is_it = |row: &&RunRow| name.is_of(row.document, row.agent.as_str(), row.run.as_str());
         let living = rows.iter().filter(|row| !deleted.contains(row.run_no));
         for row in living.filter(is_it) {
             let (run_no, agent) = (row.run_no, row.agent.clone());
@@ -256,7 +251,7 @@ fn read_entry(
             Err(_) if !directory.has_place(at) => return Ok(None),
             head => head?,
         };
-        if !name.is_of(&head) || deleted.contains(head.run_no) {
+        if !name.is_of(head.is_document(), head.agent, head.run) || deleted.contains(head.run_no) {
             return Ok(None);
         }
         let agent = AgentId::new(head.agent).map_err(|_| Damage::Truncated)?;
