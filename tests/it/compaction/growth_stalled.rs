@@ -2,19 +2,22 @@
 //! again and again.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use runlog::env::Step;
 use runlog::format::frames::frame::LONG_HEADER_LEN;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameKind};
-use runlog::{Activity, Compaction, Outcome, RunLog, RunQuery};
+use runlog::storage::MemoryStorage;
+use runlog::{Activity, Compaction, Options, Outcome, RunLog, RunQuery, SpaceReturn};
 use runlog_sim::{OpKind, SimDisk};
 
 use crate::compaction::growth::{EXTENT, delete, held, one_run, options, two_in_each, unsynced};
 use crate::support::background::Background;
 use crate::support::frames::frames_in;
+use crate::support::tap::Tap;
 use crate::support::told::{Ends, Told};
 
 /// The disk cannot read the directory of one segment any more when the store is opened.
@@ -244,4 +247,46 @@ fn what_crashes_leave_is_merged_without_a_deletion() {
     }
     assert_eq!(log.trace("run").unwrap().flatten().count(), crashes);
     assert!(log.verify().unwrap().is_clean());
+}
+
+/// The compaction is held at its first output, while enough segments for a checkpoint are written.
+#[test]
+fn a_checkpoint_does_not_wait_for_the_end_of_a_compaction() {
+    let background = Background::default();
+    let ((began, begins), (goes_on, go_on)) = (channel(), channel::<()>());
+    let hold = Mutex::new(Some((began, go_on)));
+    let storage = Tap::new(Arc::new(MemoryStorage::new()), move |call| {
+        let is_compacting = std::thread::current().name() == Some("compacting");
+        if is_compacting
+            && call.kind == OpKind::Write
+            && call.len > EXTENT / 4
+            && let Some((began, go_on)) = hold.lock().unwrap().take()
+        {
+            began.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
+        Ok(())
+    });
+    // Shortening the file does a checkpoint of its own.
+    let compaction = Compaction::new().space_return(SpaceReturn::Keep);
+    let options = Options::new().extent_size(EXTENT).compaction(compaction);
+    let options = options.scheduler(Arc::new(background.clone()));
+    let log = options.create_storage(storage).unwrap();
+    two_in_each(&log, |_| 20_000, 40);
+    delete(&log, (0..40).map(|number| format!("gone-{number}")));
+    log.checkpoint().unwrap();
+    let applied = || log.stats().unwrap().index_applied;
+    let before = applied();
+    let steps = background.clone();
+    let compacting = std::thread::Builder::new().name("compacting".to_owned());
+    let compacting = compacting.spawn(move || steps.run(Step::Compact)).unwrap();
+    begins.recv_timeout(Duration::from_secs(60)).unwrap();
+    for number in 0..8 {
+        one_run(&log, &format!("meanwhile-{number}"), 59_000);
+    }
+    background.run(Step::Sync);
+    assert_eq!(applied(), before);
+    goes_on.send(()).unwrap();
+    assert!(compacting.join().unwrap());
+    assert!(applied() > before, "{:?} after {before:?}", applied());
 }
