@@ -109,7 +109,8 @@ impl Options {
         /// space aside, keep the index and give space back. Without them each call does the due
         /// work before it returns, and the store syncs only when a call asks for it.
         background(threads: bool) => background = threads;
-        /// Whether the file has an index. Without one all answers are the same, but lists are slower.
+        /// Whether the file has an index. Without one all answers are the same, but lists are
+        /// slower.
         index(index: bool) => index = index;
         /// The memory for pages of the index, in bytes; 16 MiB by default.
         index_cache(bytes: usize) => index_cache = bytes;
