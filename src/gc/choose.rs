@@ -1,7 +1,5 @@
 //! Which segments a compaction should take. No I/O: it decides by the living bytes of each segment.
 
-use core::ops::Range;
-
 use crate::types::{ExtentNo, SegmentId};
 
 /// The use of a sealed segment.
@@ -62,32 +60,6 @@ pub(crate) fn for_space(segments: &[SegmentUse], waste: u64, bound: Bound) -> Ve
     }
     wasteful.truncate(gains);
     wasteful
-}
-
-/// Of segments in a row, the one at `at` and those beside it that gain most together: it goes on to
-/// the emptier side. `live` tells the living bytes of a segment that may be taken. Empty if nothing
-/// can be gained.
-pub(crate) fn for_neighbours(
-    at: usize,
-    live: impl Fn(usize) -> Option<u64>,
-    bound: Bound,
-) -> Range<usize> {
-    let Some(mut bytes) = live(at) else { return 0..0 };
-    let (mut row, mut best, mut most) = (at..at + 1, 0..0, 0);
-    loop {
-        let (outputs, victims) = (outputs(bytes, bound.extent), row.len() as u64);
-        if is_worth(outputs, victims) && victims - outputs > most {
-            (best, most) = (row.clone(), victims - outputs);
-        }
-        let before = row.start.checked_sub(1).and_then(|at| Some((live(at)?, true)));
-        let behind = live(row.end).map(|live| (live, false));
-        let Some((more, is_before)) = before.into_iter().chain(behind).min() else { return best };
-        bytes = bytes.saturating_add(more);
-        if bytes > bound.bytes || row.len() == bound.segments {
-            return best;
-        }
-        row = if is_before { row.start - 1..row.end } else { row.start..row.end + 1 };
-    }
 }
 
 /// How many outputs these bytes of frames need, with room for their directories.
@@ -194,19 +166,6 @@ mod tests {
         assert!(!is_worth(0, 0) && !is_worth(1, 1) && !is_worth(4, 5) && !is_worth(7, 9));
         let many: Vec<SegmentUse> = (1..=8).map(|id| used(id, 800)).collect();
         assert_eq!(ids(&for_space(&many, 100, Bound { bytes: 8000, ..BOUND })), Vec::<u32>::new());
-    }
-
-    #[test]
-    fn neighbours_are_taken_while_they_gain_and_from_the_emptier_side() {
-        let lives = [900, 100, 50, 900, 0, 100, 900, 900];
-        let live = |at: usize| lives.get(at).copied();
-        assert_eq!(for_neighbours(4, live, BOUND), 1..8);
-        assert_eq!(for_neighbours(4, live, Bound { segments: 2, ..BOUND }), 4..5);
-        assert_eq!(for_neighbours(2, live, Bound { bytes: 150, ..BOUND }), 1..3);
-        assert_eq!(for_neighbours(2, |at| live(at).filter(|_| at != 1), BOUND), 2..6);
-        assert_eq!(for_neighbours(7, live, Bound { bytes: 1900, ..BOUND }), 4..8);
-        assert_eq!(for_neighbours(7, live, Bound { bytes: 1800, ..BOUND }), 0..0);
-        assert_eq!(for_neighbours(9, live, BOUND), 0..0);
     }
 
     #[test]

@@ -285,11 +285,6 @@ impl Compactor {
     /// Moves the segments at the end of the file to free extents before them, at most one for each
     /// extent that became free.
     fn shrink(&self, rate: Rate, shorten: Shorten, done: &mut Compacted) -> Result<()> {
-        {
-            // What the order of runs keeps where it is, with others, may move alone.
-            let compacting = &mut *self.reclaimer.compacting.lock();
-            compacting.unmovable.retain(|id| compacting.damaged.contains_key(id));
-        }
         // What is freed meanwhile allows no more moves in this call, so that it ends.
         let left = Cell::new(match shorten {
             Shorten::WhereWorthwhile => u64::MAX,

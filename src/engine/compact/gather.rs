@@ -7,8 +7,8 @@
 //!   not copied, since the output has its own, nor holds that a later one replaced.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::state::scan::{Item, lex, payload_of};
@@ -101,9 +101,6 @@ pub(super) struct Gathered {
 /// Why a set of victims cannot be compacted.
 #[derive(Debug)]
 pub(super) enum Obstacle {
-    /// The segments that stay must be victims too: a run, which has its records in these segments,
-    /// in this order, has records between those that move.
-    Missing { stay: BTreeSet<SegmentId>, run: Vec<SegmentId> },
     /// This one cannot be a victim in its present state, or could not be read.
     Unmovable(SegmentId, Option<Error>),
     /// They could not be read, or the store is being closed.

@@ -12,7 +12,7 @@ use crate::engine::reclaim::Compacting;
 use crate::engine::setup::options::Compression;
 use crate::engine::state::segment::Segment;
 use crate::engine::state::segment_directory::runs_among;
-use crate::engine::state::stored_run::{Name, StoredRun};
+use crate::engine::state::stored_run::Name;
 use crate::error::{Error, Result};
 use crate::format::SegmentKey;
 use crate::format::segments::directory::IdHash;
@@ -40,13 +40,6 @@ pub(super) struct Job {
     ended: HashSet<RunNo>,
 }
 
-impl Job {
-    /// Whether all victims are outputs, which are already ordered.
-    pub(super) fn is_in_order(&self) -> bool {
-        self.gathered.victims.iter().all(|victim| victim.segment.is_output())
-    }
-}
-
 impl Compactor {
     pub(super) fn plan_job(&self, wanted: &[SegmentId]) -> Result<Job, Obstacle> {
         let (catalog, deleted) = {
@@ -57,7 +50,6 @@ impl Compactor {
         let victims: Vec<Arc<Segment>> =
             ids.iter().filter_map(|id| catalog.segment(*id)).cloned().collect();
         let is_stopping = || self.log.due.is_stopping();
-        // Before their frames are read: most sets fail by the order of the runs.
         let living = living_runs(&victims, &deleted, is_stopping)?;
         let (mut segments, mut ended, mut open) = (BTreeMap::new(), HashSet::new(), Vec::new());
         let packs = self.log.setup.options.compression != Compression::None;
@@ -76,9 +68,6 @@ impl Compactor {
                 } else {
                     open.push(run_no);
                 }
-            }
-            if let Some(obstacle) = stays_between(&stored, &ids)? {
-                return Err(obstacle);
             }
             segments.insert(run_no, stored.segments().collect());
         }
@@ -237,26 +226,4 @@ fn carried(layouts: &[Layout], order: &Order, keys: &[SegmentKey]) -> Vec<Segmen
     let rest: HashSet<usize> = order.runs.iter().skip(order.whole).copied().collect();
     let is_open = |layout: &Layout| layout.runs.iter().any(|(run, _)| rest.contains(run));
     layouts.iter().zip(keys).filter(|(layout, _)| is_open(layout)).map(|(_, key)| key.id).collect()
-}
-
-/// Finds segments that stay although they lie between victims of a run: moving only the others
-/// would change the order of its frames, so these must move too. One that cannot be read may be
-/// among them.
-fn stays_between(stored: &StoredRun, victims: &BTreeSet<SegmentId>) -> Result<Option<Obstacle>> {
-    let moves = |segment: &SegmentId| victims.contains(segment);
-    if stored.segments().all(|segment| moves(&segment)) {
-        return Ok(None);
-    }
-    if let Some(segment) = stored.unread() {
-        let (stay, run) = (BTreeSet::from([segment]), stored.segments().collect());
-        return Ok(Some(Obstacle::Missing { stay, run }));
-    }
-    let run = stored.in_order()?;
-    let (Some(first), Some(last)) = (run.iter().position(moves), run.iter().rposition(moves))
-    else {
-        return Ok(None);
-    };
-    let between = run.get(first..last).unwrap_or_default().iter();
-    let stay: BTreeSet<SegmentId> = between.filter(|segment| !moves(segment)).copied().collect();
-    Ok((!stay.is_empty()).then_some(Obstacle::Missing { stay, run }))
 }

@@ -9,9 +9,8 @@
 //! 3. C4: the index learns the new places. Recovery drops an index that does not know all outputs.
 //! 4. C5 to C7: [`reclaim`](crate::engine::reclaim) frees the victims once they have no readers.
 //!
-//! The frames of a run never change their order: if several victims have frames of a run, no
-//! segment between them keeps some. A run that is evicted while it moves is dead in the output,
-//! which is checked again.
+//! Any segments may move: the parts of directories say what follows what in a run. A run that is
+//! evicted while it moves is dead in the output, which is checked again.
 
 pub(crate) mod drive;
 mod gather;
@@ -21,7 +20,6 @@ mod pack;
 mod relocate;
 pub(crate) mod uses;
 
-use core::slice;
 use std::sync::Arc;
 
 use crate::engine::checkpoint::Checkpoints;
@@ -34,8 +32,7 @@ use crate::engine::setup::options::Compression;
 use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::gc::choose::{
-    Bound, SegmentUse, for_neighbours, for_order, for_packing, for_shrinking, for_space, is_worth,
-    outputs,
+    Bound, SegmentUse, for_order, for_packing, for_shrinking, for_space, is_worth,
 };
 use crate::types::{ExtentNo, SegmentId};
 
@@ -69,7 +66,7 @@ impl Goal {
     }
 }
 
-/// The most segments of one step, unless the order of runs requires more.
+/// The most segments of one step.
 const STEP_SEGMENTS: usize = 32;
 /// The most extents that one step fills.
 const STEP_EXTENTS: u64 = 8;
@@ -79,8 +76,6 @@ const STEP_PACKED: u64 = 64 << 20;
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be compressible for that.
 const COLD_PART: u64 = 4;
-/// The most segments of one step, including those that the order of runs requires.
-const MOST_SEGMENTS: usize = 96;
 
 /// The result of a step.
 pub(crate) enum Attempt {
@@ -90,7 +85,7 @@ pub(crate) enum Attempt {
     Nothing,
     /// The outputs would not be few enough to gain space; so many bytes were read to see that.
     NoGain { read: u64 },
-    /// The file would not become shorter. Fewer segments, which need fewer others, may do.
+    /// The file would not become shorter. Fewer segments may do.
     NoRoom,
 }
 
@@ -201,85 +196,37 @@ impl Compactor {
         }
     }
 
-    /// Moves living runs out of these segments, and of others if the order of runs requires it.
+    /// Moves living runs out of these segments.
     pub(crate) fn compact_segments(
         &self,
         compacting: &mut Compacting,
-        seeds: &[SegmentId],
+        wanted: &[SegmentId],
         goal: Goal,
     ) -> Result<Attempt> {
-        let Some(&seed) = seeds.first() else { return Ok(Attempt::Nothing) };
-        self.log
-            .setup
-            .watch(Activity::Compaction, || self.try_to_move(compacting, seed, seeds, goal))
+        if wanted.is_empty() {
+            return Ok(Attempt::Nothing);
+        }
+        self.log.setup.watch(Activity::Compaction, || self.try_to_move(compacting, wanted, goal))
     }
 
     fn try_to_move(
         &self,
         compacting: &mut Compacting,
-        seed: SegmentId,
-        seeds: &[SegmentId],
+        wanted: &[SegmentId],
         goal: Goal,
     ) -> Result<Attempt> {
-        // Outputs that never counted are freed first: a missing segment must mean that the outputs
-        // that replace it count. Retired segments are freed too, for salvage and for evictions.
+        // Retired segments are freed first, for salvage and for evictions.
         self.reclaimer.free_retired(compacting)?;
         if self.log.due.is_stopping() {
             return Ok(Attempt::Nothing);
         }
-        let mut wanted: Vec<SegmentId> = seeds.to_vec();
-        let mut near_to = None;
-        // Each turn takes more segments, or those that are next to one another, or is the last.
-        loop {
-            match self.plan_job(&wanted) {
-                Ok(job) if matches!(goal, Goal::Order(_)) && job.is_in_order() => {
-                    return Ok(Attempt::Nothing);
-                }
-                Ok(job) => {
-                    let tried = near_to.as_ref().map_or(seeds, slice::from_ref);
-                    return self.carry_out(compacting, job, (&wanted, tried), goal);
-                }
-                Err(Obstacle::Failed(error)) => return Err(error),
-                Err(Obstacle::Missing { stay, run }) => {
-                    let is_new = |id| !compacting.unmovable.contains(id) && !wanted.contains(id);
-                    let is_free = stay.iter().all(is_new);
-                    let all: Vec<_> = wanted.iter().copied().chain(stay).collect();
-                    let fits = is_free && all.len() <= MOST_SEGMENTS;
-                    if goal == Goal::Shrink && !fits {
-                        return Ok(Attempt::NoRoom);
-                    }
-                    let gains = !goal.is_for_space() || self.may_gain(compacting, &all);
-                    let takes_all = fits && gains && all.len() <= STEP_SEGMENTS;
-                    let of_run = seeds.iter().copied().find(|id| run.contains(id));
-                    if goal.is_for_space() && near_to.is_none() && !takes_all {
-                        near_to = of_run;
-                        let near = near_to.map(|id| near(id, &run, compacting, self.bound(goal)));
-                        if let Some(near) = near.filter(|near| !near.is_empty()) {
-                            wanted = near;
-                            continue;
-                        }
-                    }
-                    if !(fits || goal.is_for_space() && is_free) {
-                        compacting.unmovable.insert(near_to.or(of_run).unwrap_or(seed));
-                        return Ok(Attempt::Nothing);
-                    }
-                    if !fits {
-                        // The next pass would plan the same in vain.
-                        let blocked = near_to.or(of_run).unwrap_or(seed);
-                        compacting.settle_fullest(&[blocked]);
-                        return Ok(Attempt::NoGain { read: 0 });
-                    }
-                    if !gains {
-                        compacting.settle_fullest(near_to.as_ref().map_or(seeds, slice::from_ref));
-                        return Ok(Attempt::NoGain { read: 0 });
-                    }
-                    wanted = all;
-                }
-                Err(Obstacle::Unmovable(id, error)) => {
-                    compacting.leave(id, error.as_ref());
-                    self.tell(error);
-                    return Ok(Attempt::Nothing);
-                }
+        match self.plan_job(wanted) {
+            Ok(job) => self.carry_out(compacting, job, wanted, goal),
+            Err(Obstacle::Failed(error)) => Err(error),
+            Err(Obstacle::Unmovable(id, error)) => {
+                compacting.leave(id, error.as_ref());
+                self.tell(error);
+                Ok(Attempt::Nothing)
             }
         }
     }
@@ -290,25 +237,12 @@ impl Compactor {
         let _ = self.log.setup.watch_failure(Activity::Compaction, fail);
     }
 
-    /// Whether these segments may fit few enough outputs, as far as that is known without their
-    /// frames.
-    fn may_gain(&self, compacting: &Compacting, wanted: &[SegmentId]) -> bool {
-        // At best nothing is left of what can still be compressed.
-        let least = |id: &SegmentId| {
-            let (live, loose) = compacting.live.get(id).copied().unwrap_or_default();
-            let is_tried = compacting.incompressible.contains_key(id);
-            live.saturating_sub(if is_tried { 0 } else { loose })
-        };
-        let bytes = wanted.iter().map(least).fold(0, u64::saturating_add);
-        is_worth(outputs(bytes, self.log.extent_size.bytes()), wanted.len() as u64)
-    }
-
     /// Does a planned step for these segments, if it gains enough.
     fn carry_out(
         &self,
         compacting: &mut Compacting,
         mut job: Job,
-        (wanted, tried): (&[SegmentId], &[SegmentId]),
+        wanted: &[SegmentId],
         goal: Goal,
     ) -> Result<Attempt> {
         self.pack(&mut job);
@@ -324,10 +258,8 @@ impl Compactor {
             if goal.is_for_space() {
                 // Otherwise they would be read again and again, with others.
                 compacting.settle_fuller(wanted);
-                // One of those that were chosen, so that other ones are chosen next.
-                compacting.settle_fullest(tried);
             }
-            // Others wait for the pause, so there is none for those that only the order requires.
+            // Others wait for the pause, so it is bounded.
             let read = (job.gathered.victims.len() as u64).min(STEP_EXTENTS);
             let read = read * self.log.extent_size.bytes();
             return Ok(Attempt::NoGain { read });
@@ -346,8 +278,7 @@ impl Compactor {
     }
 
     /// Whether a step for [`Goal::Shrink`] leaves the last extent of its victims for one in front,
-    /// and writes no more than it may. Victims that only the order of runs requires may even move
-    /// back. No sequence of such steps is endless.
+    /// and writes no more than it may. So no sequence of such steps is endless.
     fn is_shorter(&self, job: &Job, outputs: usize) -> bool {
         let last = job.gathered.victims.iter().map(|victim| victim.segment.extent()).max();
         let allocator = self.log.space.allocator.lock();
@@ -394,18 +325,6 @@ fn may_move(segment: &SegmentUse, compacting: &Compacting, goal: Goal) -> bool {
         Goal::Pack(Some(end)) => segment.id < end,
         Goal::Shrink | Goal::Erase => true,
     }
-}
-
-/// The segments around one of them that gain most together, of those that have the records of a
-/// run in this order. So no record of that run stays between them.
-fn near(id: SegmentId, run: &[SegmentId], compacting: &Compacting, bound: Bound) -> Vec<SegmentId> {
-    let use_of = |at: usize| {
-        let id = run.get(at).filter(|id| !compacting.unmovable.contains(id))?;
-        compacting.live.get(id).map(|(live, _)| *live)
-    };
-    let Some(at) = run.iter().position(|other| *other == id) else { return Vec::new() };
-    let taken = for_neighbours(at, use_of, bound);
-    run.get(taken).unwrap_or_default().to_vec()
 }
 
 /// The part of an extent that a segment must waste to be compacted.

@@ -1,9 +1,8 @@
 //! Compressing ended runs on their way into the outputs: records become blocks, and chunks of large
 //! records are compressed each by itself. Everything else stays unchanged.
 //!
-//! - A block has records of one run without another frame of the run between them. So the frames of
-//!   a run keep their order, a run dies as a whole, and blocks can be moved unchanged, even by a
-//!   program without the codec.
+//! - A block has records of one run that follow one another. So a run dies as a whole, and blocks
+//!   can be moved unchanged, even by a program without the codec.
 //! - Data that does not shrink by a tenth is marked as tried, and is not tried again.
 
 use std::collections::HashSet;

@@ -134,29 +134,22 @@ fn gather_chunks(parts: &[RunSlice], header: &FrameHeader, stored: &[u8]) -> Res
     if bytes.len() == whole { Ok(bytes) } else { Err(wrong(Damage::Mismatch)) }
 }
 
-/// The chunks of a record: finds the first by its order, and the others behind it.
+/// The chunks of a record. A slice has those of one record, and its order is that of the first.
 fn find_row<'p>(
     parts: &'p [RunSlice],
     record: &FrameHeader,
     chunks: Chunks,
 ) -> Result<Vec<(&'p RunSlice, FrameHeader)>> {
     let missing = || Error::corrupt(Place::Frame(record.position), Damage::Missing);
-    let is_in_front = |part: &RunSlice| part.chunks > 0 && part.first_lsn <= chunks.first;
-    let start = parts.iter().rposition(is_in_front).ok_or_else(missing)?;
-    let mut rest = parts.get(start..).unwrap_or_default().iter();
-    let mut part = rest.next().ok_or_else(missing)?;
-    let mut index = part.lower_chunk(chunks.first)?;
-    // What cannot be read in front of that may be the first one. The error must name its place: by
-    // that a process that only reads knows which segment the writer may have moved.
-    let (home, found) = (part, index);
-    let read_before = || found.checked_sub(1).map_or(Ok(()), |at| home.chunk(at).map(drop));
+    let with_chunks = || parts.iter().filter(|part| part.chunks > 0);
+    let first = with_chunks().find(|part| part.first_lsn == chunks.first);
+    let (mut part, mut index) = (first.ok_or_else(missing)?, 0);
     let mut row = Vec::new();
     for number in 0..chunks.count {
-        if number == 0 && index >= part.chunks {
-            read_before()?;
-        }
-        while index >= part.chunks {
-            (part, index) = (rest.next().ok_or_else(missing)?, 0);
+        if index >= part.chunks {
+            let behind = with_chunks().filter(|next| next.first_lsn > part.first_lsn);
+            part = behind.min_by_key(|next| next.first_lsn).ok_or_else(missing)?;
+            index = 0;
         }
         let chunk = part.chunk(index)?;
         let is_of_row = match number {
@@ -165,9 +158,6 @@ fn find_row<'p>(
         };
         let is_next = chunk.kind == FrameKind::Chunk && chunk.extra == number;
         if !is_next || !is_of_row || chunk.run_no != record.run_no || chunk.lsn >= record.lsn {
-            if number == 0 {
-                read_before()?;
-            }
             return Err(Error::corrupt(Place::Frame(chunk.position), Damage::Mismatch));
         }
         row.push((part, chunk));

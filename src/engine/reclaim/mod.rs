@@ -110,13 +110,6 @@ impl Compacting {
         let fuller = all.into_iter().filter(|(_, live)| *live >= least.midpoint(most));
         self.settled.extend(fuller);
     }
-
-    /// The same of the fullest one only.
-    pub(crate) fn settle_fullest(&mut self, tried: &[SegmentId]) {
-        let live = |id: &SegmentId| self.live.get(id).map_or(0, |(live, _)| *live);
-        let fullest = tried.iter().copied().max_by_key(live);
-        self.settle_fuller(fullest.as_slice());
-    }
 }
 
 /// Retires dead segments and frees their extents.

@@ -93,9 +93,7 @@ fn note_mark(entry: &mut RunEntry, header: &FrameHeader) {
 }
 
 fn records_at(header: &FrameHeader, count: u32) -> RecordsAt {
-    let in_chunks = header.flags & FLAG_CHUNKS != 0;
-    let offset = header.position.offset;
-    RecordsAt { offset, lsn: header.lsn, seq: header.seq, count, in_chunks }
+    RecordsAt { offset: header.position.offset, lsn: header.lsn, seq: header.seq, count }
 }
 
 /// Notes a record like [`note_frame`], in the existing entry of its run.

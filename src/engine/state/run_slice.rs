@@ -14,13 +14,14 @@ use crate::format::segments::run_entry::GROUP;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
-/// Records and chunks of a run in one segment that follow one another in the run.
+/// A part of a run in one segment: records that follow one another, and chunks of one large record.
 #[derive(Debug, Clone)]
 pub(crate) struct RunSlice {
     pub(crate) segment: Arc<Segment>,
     pub(crate) records: u32,
-    /// The number of chunks of large records. The list has them after the records.
+    /// The number of chunks. The list has them after the records.
     pub(crate) chunks: u32,
+    /// The order of its first frame, which is a chunk if it has chunks.
     pub(crate) first_lsn: Lsn,
     pub(crate) first_seq: Option<Seq>,
     pub(crate) next_seq: Seq,
@@ -93,31 +94,14 @@ impl RunSlice {
         parts.iter().map(slice).collect()
     }
 
-    /// Puts the slices of a run into the order of its records.
+    /// Puts the slices of a run into the order of its records. Those with chunks alone come first.
     pub(crate) fn sort(slices: &mut [Self]) {
-        slices.sort_by_key(|slice| slice.first_lsn);
+        slices.sort_by_key(|slice| slice.first_seq);
     }
 
     /// The header of a chunk of a large record.
     pub(crate) fn chunk(&self, index: u32) -> Result<FrameHeader> {
         self.segment.read_header(self.offset(self.records.saturating_add(index))?)
-    }
-
-    /// The first chunk with an order of at least `first`, of those with a readable header.
-    pub(crate) fn lower_chunk(&self, first: Lsn) -> Result<u32> {
-        let (mut low, mut high, mut found) = (0, self.chunks, self.chunks);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            // A damaged chunk has no known order; the next whole one decides.
-            let mut readable = (middle..high).map(|index| (index, self.chunk(index)));
-            match readable.find(|(_, chunk)| !matches!(chunk, Err(Error::Corrupt(_)))) {
-                Some((_, Err(error))) => return Err(error),
-                Some((index, Ok(chunk))) if chunk.lsn < first => low = index + 1,
-                Some((index, Ok(_))) => (high, found) = (middle, index),
-                None => high = middle,
-            }
-        }
-        Ok(found)
     }
 
     /// The offset of record `index`. The offsets of chunks follow those of records.
@@ -171,7 +155,7 @@ impl RunSlice {
 pub(crate) struct Opened {
     pub(crate) agent: AgentId,
     pub(crate) run: RunId,
-    /// Its slice in each segment, in the order of the log.
+    /// Its slices, in the order of its records.
     pub(crate) parts: Arc<[RunSlice]>,
 }
 

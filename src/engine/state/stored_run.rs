@@ -90,25 +90,6 @@ impl StoredRun {
         Ok(())
     }
 
-    /// A segment with frames of it that cannot be read.
-    pub(crate) fn unread(&self) -> Option<SegmentId> {
-        self.unread.as_ref().map(|unread| unread.1)
-    }
-
-    /// The segments with records or chunks of it, in the order of the run.
-    pub(crate) fn in_order(&self) -> Result<Vec<SegmentId>> {
-        let first = |StoredEntry { segment, at }: &StoredEntry| {
-            let first = segment.in_directory(|directory| {
-                Ok(directory.head_at(*at)?.parts().map(|part| part.first_lsn).min())
-            });
-            Ok(first?.map(|first| (first, segment.id())))
-        };
-        let all: Result<Vec<_>> = self.entries.iter().map(first).collect();
-        let mut all: Vec<_> = all?.into_iter().flatten().collect();
-        all.sort_unstable();
-        Ok(all.into_iter().map(|(_, segment)| segment).collect())
-    }
-
     /// The segments that have frames of it. One may be named twice.
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
         let unread = self.unread.iter();

@@ -28,14 +28,13 @@ pub struct BuiltRun {
     pub entry: RunEntry,
     /// Its parts, in the order of the log.
     parts: Vec<BuiltPart>,
-    /// The chunk row at the end of the last part, if no record has ended it: its first order, and
-    /// how many chunks it has.
-    open: Option<(Lsn, u32)>,
+    /// What continues the chunks of the last part: the first order of their row, and a number.
+    next_chunk: Option<(Lsn, u32)>,
     /// The length of the encoded entry.
     len: usize,
 }
 
-/// A part of a run: its records and chunks follow one another in the run.
+/// A part of a run: records that follow one another, and chunks of one large record that do.
 #[derive(Debug, Clone, Default)]
 pub struct BuiltPart {
     first_seq: Seq,
@@ -57,8 +56,6 @@ pub struct RecordsAt {
     pub seq: Seq,
     /// How many records it has.
     pub count: u32,
-    /// Whether its bytes are in chunks.
-    pub in_chunks: bool,
 }
 
 /// A chunk of a large record.
@@ -98,18 +95,20 @@ impl BuiltRun {
         &self.parts
     }
 
-    /// Adds the records of one frame, in a part of their own if they do not follow the last part:
-    /// by sequence, and by the chunks in front of them.
+    fn begin_part(&mut self, first_lsn: Lsn) {
+        self.parts.push(BuiltPart { first_lsn, ..BuiltPart::default() });
+        self.next_chunk = None;
+    }
+
+    /// Adds the records of one frame, in a part of their own if other records may lie between.
     fn push_records(&mut self, at: RecordsAt) {
-        let follows = self.parts.last().is_some_and(|last| {
-            let is_next = last.offsets.is_empty() || at.seq == last.part().next_seq();
-            // A part with chunks alone may have been continued by a segment that is not there.
-            is_next && at.in_chunks == self.open.is_some()
-        });
+        let follows = self
+            .parts
+            .last()
+            .is_some_and(|last| last.offsets.is_empty() || at.seq == last.part().next_seq());
         if !follows {
-            self.parts.push(BuiltPart { first_lsn: at.lsn, ..BuiltPart::default() });
+            self.begin_part(at.lsn);
         }
-        self.open = None;
         let Some(last) = self.parts.last_mut() else { return };
         if last.offsets.is_empty() {
             last.first_seq = at.seq;
@@ -124,14 +123,11 @@ impl BuiltRun {
     }
 
     fn push_chunk(&mut self, at: ChunkAt) {
-        let follows = match self.open {
-            Some(open) => open == (at.row, at.number),
-            None => at.number == 0 && !self.parts.is_empty(),
-        };
-        if !follows {
-            self.parts.push(BuiltPart { first_lsn: at.lsn, ..BuiltPart::default() });
+        // So a part with chunks begins with the first of them, and has those of one record.
+        if self.next_chunk != Some((at.row, at.number)) {
+            self.begin_part(at.lsn);
         }
-        self.open = Some((at.row, at.number.saturating_add(1)));
+        self.next_chunk = Some((at.row, at.number.saturating_add(1)));
         let Some(last) = self.parts.last_mut() else { return };
         last.chunks.push(at.offset);
         self.entry.first_lsn = self.entry.first_lsn.min(at.lsn);
@@ -185,7 +181,7 @@ impl DirectoryBuilder {
         let entry = RunEntry::new(run_no, agent, run);
         let len = entry.encoded_len(0);
         self.entries += len;
-        self.runs.push(BuiltRun { entry, parts: Vec::new(), open: None, len });
+        self.runs.push(BuiltRun { entry, parts: Vec::new(), next_chunk: None, len });
     }
 
     /// The slot of a run's entry, for [`DirectoryBuilder::push_records_at`] and
@@ -280,9 +276,9 @@ mod tests {
         builder
     }
 
-    fn record(builder: &mut DirectoryBuilder, seq: u64, in_chunks: bool) {
+    fn record(builder: &mut DirectoryBuilder, seq: u64) {
         let lsn = Lsn(100 + builder.encoded_len() as u64);
-        let at = RecordsAt { offset: 64, lsn, seq: Seq(seq), count: 1, in_chunks };
+        let at = RecordsAt { offset: 64, lsn, seq: Seq(seq), count: 1 };
         builder.push_records_at(builder.slot(RUN).unwrap(), at, |_| {});
     }
 
@@ -301,42 +297,47 @@ mod tests {
     }
 
     #[test]
-    fn a_part_ends_where_records_or_chunks_do_not_follow() {
+    fn a_part_ends_where_records_do_not_follow_and_before_other_chunks() {
         let mut builder = bound();
         for seq in [0, 1, 3] {
-            record(&mut builder, seq, false);
+            record(&mut builder, seq);
         }
         assert_eq!(parts(&builder), [(2, 0), (1, 0)], "a sequence is left out");
+        let mut builder = bound();
+        record(&mut builder, 5);
+        for number in [0, 1] {
+            chunk(&mut builder, 50, number);
+        }
+        record(&mut builder, 6);
+        record(&mut builder, 7);
+        chunk(&mut builder, 60, 0);
+        record(&mut builder, 8);
+        assert_eq!(parts(&builder), [(1, 0), (2, 2), (1, 1)], "two large records");
         // Record 5, the first chunk of record 6; another segment has the second one.
         let mut builder = bound();
-        record(&mut builder, 5, false);
+        record(&mut builder, 5);
         chunk(&mut builder, 50, 0);
         chunk(&mut builder, 50, 2);
-        record(&mut builder, 6, true);
-        assert_eq!(parts(&builder), [(1, 1), (1, 1)], "a chunk is left out");
-        let mut builder = bound();
-        record(&mut builder, 5, false);
-        record(&mut builder, 6, true);
-        assert_eq!(parts(&builder), [(1, 0), (1, 0)], "all chunks are left out");
-        // A row that nothing ended.
+        record(&mut builder, 6);
+        assert_eq!(parts(&builder), [(1, 0), (0, 1), (1, 1)], "a chunk is left out");
+        // A row that nothing ended, and a record that another call appended within a row.
         let mut builder = bound();
         chunk(&mut builder, 50, 0);
         chunk(&mut builder, 60, 0);
-        record(&mut builder, 0, true);
-        assert_eq!(parts(&builder), [(0, 1), (1, 1)], "a row is broken off");
-        let mut builder = bound();
-        record(&mut builder, 0, false);
-        chunk(&mut builder, 50, 0);
-        chunk(&mut builder, 50, 1);
-        record(&mut builder, 1, true);
-        assert_eq!(parts(&builder), [(2, 2)]);
+        record(&mut builder, 0);
+        chunk(&mut builder, 60, 1);
+        record(&mut builder, 1);
+        assert_eq!(parts(&builder), [(0, 1), (2, 2)], "a row is broken off");
+        record(&mut builder, 7);
+        chunk(&mut builder, 60, 2);
+        assert_eq!(parts(&builder), [(0, 1), (2, 2), (1, 0), (0, 1)], "chunks come first");
     }
 
     #[test]
     fn no_flipped_byte_and_no_other_end_is_overlooked() {
         let mut builder = bound();
         for seq in 0..130 {
-            record(&mut builder, seq, false);
+            record(&mut builder, seq);
         }
         builder.push_eviction(EvictionAt { run_no: RunNo(3), offset: 64, with_receipt: false });
         let bytes = builder.encode(&KEY, RunNo(8));
@@ -360,7 +361,7 @@ mod tests {
     fn more_records_than_two_bytes_count_are_listed() {
         let mut builder = bound();
         for seq in 0..90_000 {
-            record(&mut builder, seq, false);
+            record(&mut builder, seq);
         }
         assert_eq!(parts(&builder), [(90_000, 0)]);
     }

@@ -73,8 +73,9 @@ pub struct HoldAt {
     pub held: bool,
 }
 
-/// Records and chunks of a run in one segment that follow one another in the run: no other segment
-/// has records or chunks between them.
+/// Records of a run in one segment that follow one another in the run, and chunks of one large
+/// record that do. No other segment has records between these records, or chunks between these
+/// chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RunPart {
@@ -84,7 +85,7 @@ pub struct RunPart {
     pub chunks: u32,
     /// The sequence of its first record; zero without records.
     pub first_seq: Seq,
-    /// The smallest order of its records and chunks. It orders the parts of a run.
+    /// The order of its first frame, which is a chunk if it has chunks.
     pub first_lsn: Lsn,
 }
 

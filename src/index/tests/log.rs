@@ -270,7 +270,7 @@ impl Writer {
             alive.next_seq = seq.0 + u64::from(count);
             lsn += 1;
             let lsn = Lsn(4 * lsn);
-            let at = RecordsAt { offset: 256, lsn, seq, count, in_chunks: false };
+            let at = RecordsAt { offset: 256, lsn, seq, count };
             let bytes = random.below(1000);
             builder.push_records_at(builder.slot(run_no).unwrap(), at, |entry| {
                 entry.bytes += bytes;

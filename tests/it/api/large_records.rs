@@ -25,7 +25,7 @@ const EXTENT: usize = 64 << 10;
 type Action = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct Meanwhile {
+pub(crate) struct Meanwhile {
     time: Mutex<i64>,
     due: Mutex<Option<(usize, Action)>>,
     /// The panic of an action, which the engine may take for one of the clock.
@@ -34,12 +34,12 @@ struct Meanwhile {
 
 impl Meanwhile {
     /// Calls `action` when the clock is asked for the time with this number from now on.
-    fn at(&self, number: usize, action: impl FnOnce() + Send + 'static) {
+    pub(crate) fn at(&self, number: usize, action: impl FnOnce() + Send + 'static) {
         *self.due.lock().unwrap() = Some((number, Box::new(action)));
     }
 
     /// Whether that happened.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         if let Some(panic) = self.panic.lock().unwrap().take() {
             resume_unwind(panic);
         }
@@ -73,7 +73,7 @@ impl Clock for Meanwhile {
     }
 }
 
-fn options(clock: &Arc<Meanwhile>) -> Options {
+pub(crate) fn options(clock: &Arc<Meanwhile>) -> Options {
     Options::new()
         .extent_size(EXTENT as u64)
         .background(false)
@@ -89,17 +89,17 @@ fn create() -> (Arc<Meanwhile>, RunLog) {
     (clock, log)
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     SplitMix64::new(seed).fill(&mut bytes);
     bytes
 }
 
-fn payloads(log: &RunLog, run: &str) -> Vec<Vec<u8>> {
+pub(crate) fn payloads(log: &RunLog, run: &str) -> Vec<Vec<u8>> {
     log.trace(run).unwrap().map(|record| record.unwrap().payload().to_vec()).collect()
 }
 
-fn assert_clean(log: &RunLog) {
+pub(crate) fn assert_clean(log: &RunLog) {
     let report = log.verify().unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
 }

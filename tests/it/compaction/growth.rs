@@ -68,7 +68,7 @@ fn documents_that_are_written_over_and_over_take_bounded_space() {
 }
 
 /// A daemon's run goes on for as long as the store; most of the others are deleted at once, in no
-/// order. A step of compaction takes segments only with all in between that the run lies in.
+/// order.
 fn one_long_run_beside_many(disk: &SimDisk) -> RunLog {
     let log = options(EXTENT).create_storage(Arc::new(disk.clone())).unwrap();
     let long = log.start_run("agent", "daemon", unsynced()).unwrap();
@@ -205,13 +205,10 @@ fn a_segment_that_cannot_be_read_does_not_keep_the_space_of_others() {
         log.checkpoint().unwrap();
         let at = EXTENTS_AT + 20 * EXTENT;
         disk.fail_reads_in(at + start..at + EXTENT / 2 + 1000, ErrorKind::Other);
-        for name in &names[1..] {
-            let _ = log.delete_run(name.as_str()).unwrap();
-        }
+        delete(&log, names[1..].iter().cloned());
         let stats = log.stats().unwrap();
         assert!(stats.dead_bytes < 6 * EXTENT, "{stats:?}");
-        let stalled = log.health().compaction.expect("one segment stays");
-        assert_eq!(stalled.damaged.len(), 1, "{stalled:?}");
+        assert!(!log.health().failures.is_empty(), "{:?}", log.health());
         disk.clear_faults();
         log.reclaim().unwrap();
         assert!(log.stats().unwrap().dead_bytes < 3 * EXTENT && log.verify().unwrap().is_clean());
@@ -219,9 +216,8 @@ fn a_segment_that_cannot_be_read_does_not_keep_the_space_of_others() {
     }
 }
 
-/// Too few segments for a step to be refused, and too many to gain all together.
 #[test]
-fn dead_segments_that_are_next_to_one_another_are_freed_whatever_run_lies_in_them() {
+fn dead_segments_are_freed_whatever_run_lies_in_them() {
     for segments in [40, 90, 200] {
         let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
         let long = log.start_run("agent", "daemon", unsynced()).unwrap();
@@ -250,27 +246,6 @@ fn dead_segments_that_are_next_to_one_another_are_freed_whatever_run_lies_in_the
         assert!(read < 8 * stats.file_len, "{segments}: read {read}, {stats:?}");
         assert!(log.verify().unwrap().is_clean());
     }
-}
-
-/// Two nearly empty segments gain if they move together. A third one has the same run, behind many
-/// full ones, and must not keep them.
-#[test]
-fn neighbours_move_although_a_segment_far_behind_them_has_the_same_run() {
-    let log = options(EXTENT).create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
-    let long = log.start_run("agent", "daemon", unsynced()).unwrap();
-    for segment in 0..24 {
-        let _ = long.append(b"a line of the daemon").unwrap();
-        let writer = log.start_run("agent", &format!("run-{segment}"), unsynced()).unwrap();
-        let _ = writer.append(&text(segment, 0, 60_000)).unwrap();
-        let _ = writer.end(&Outcome::completed()).unwrap();
-    }
-    log.checkpoint().unwrap();
-    let before = log.stats().unwrap();
-    let gone = ["run-3", "run-4", "run-21"].map(|name| (RunRef::from(name), Rule::Deleted));
-    let _ = log.evict(&gone).unwrap();
-    let after = log.stats().unwrap();
-    assert!(after.log_extents < before.log_extents, "{before:?} {after:?}");
-    assert!(log.verify().unwrap().is_clean());
 }
 
 /// An ended run of five records, as long as this together.

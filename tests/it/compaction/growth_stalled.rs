@@ -14,11 +14,11 @@ use runlog::storage::MemoryStorage;
 use runlog::{Activity, Compaction, Options, Outcome, RunLog, RunQuery, SpaceReturn};
 use runlog_sim::{OpKind, SimDisk};
 
-use crate::compaction::growth::{EXTENT, delete, held, one_run, options, two_in_each, unsynced};
+use crate::compaction::growth::{EXTENT, delete, held, one_run, options, two_in_each};
 use crate::support::background::Background;
 use crate::support::frames::frames_in;
 use crate::support::tap::Tap;
-use crate::support::told::{Ends, Told};
+use crate::support::told::Ends;
 
 /// The disk cannot read the directory of one segment any more when the store is opened.
 fn with_unread_directory(disk: &SimDisk, automatic: bool) -> RunLog {
@@ -141,42 +141,6 @@ fn a_disk_that_takes_no_blocks_back_keeps_no_dead_space() {
     log.reclaim().unwrap();
     assert!(disk.counts().of(OpKind::Punch) > before);
     assert_eq!(log.stats().unwrap().retired_extents, 0);
-}
-
-/// A daemon has a line in each segment, and no two of the emptier ones are next to one another.
-#[test]
-fn segments_that_a_long_run_keeps_are_not_tried_again_until_it_is_gone() {
-    let told = Arc::new(Told::default());
-    let options = options(EXTENT).observer(told.clone());
-    let log = options.create_storage(Arc::new(SimDisk::untracked(Vec::new()))).unwrap();
-    let daemon = log.start_run("agent", "daemon", unsynced()).unwrap();
-    let mut gone = Vec::new();
-    for segment in 0..120 {
-        let _ = daemon.append(b"a line of the daemon").unwrap();
-        for number in 0..10 {
-            let name = format!("run-{segment}-{number}");
-            one_run(&log, &name, 5_700);
-            gone.extend((segment % 5 == 2 && number < 7).then_some(name));
-        }
-    }
-    log.checkpoint().unwrap();
-    for number in 0..3 {
-        one_run(&log, &format!("short-{number}"), 100);
-    }
-    delete(&log, gone);
-    let before = log.stats().unwrap();
-    assert!(before.dead_bytes > 8 * EXTENT, "{before:?}");
-    drop(told.take());
-    for number in 0..3 {
-        let _ = log.delete_run(format!("short-{number}").as_str()).unwrap();
-    }
-    let tried = told.take().into_iter().filter(|end| end.activity == Activity::Compaction);
-    assert_eq!(tried.count(), 0);
-    let _ = daemon.end(&Outcome::completed()).unwrap();
-    let _ = log.delete_run("daemon").unwrap();
-    let stats = log.stats().unwrap();
-    assert!(stats.dead_bytes < before.dead_bytes / 2, "{before:?} {stats:?}");
-    assert!(log.verify().unwrap().is_clean());
 }
 
 /// No two of these runs fit one segment. At this rate the thread pauses for minutes after it has

@@ -1,5 +1,6 @@
 //! Space comes back; moved and compressed runs read as before.
 
+pub(crate) mod apart;
 pub(crate) mod compressed;
 pub(crate) mod growth;
 pub(crate) mod growth_stalled;

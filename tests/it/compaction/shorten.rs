@@ -85,8 +85,7 @@ fn compact_of_a_compact_store_writes_nothing() {
     }
 }
 
-/// A long run is in most segments, so several of the last segments move only with those between
-/// them: all together may not fit in front, while one after the other does.
+/// A long run is in most segments.
 #[test]
 fn compact_shortens_the_file_where_the_last_segments_share_a_run() {
     for case in (0..12).chain([34, 75, 160, 236, 293]) {
