@@ -2,29 +2,28 @@
 //! just opened, and maps segments before they are read. The first touch of a page that is in the
 //! page cache costs a fault, and most of the first read of a run is that fault.
 //!
-//! The thread maps the sealed segments, the newest first after the opening, then each one that is
-//! sealed. It maps only pages in the page cache, so it neither reads from the device nor fills
-//! holes. It holds a segment only under a lock ([`Reclaimer::await_prefault`]), so it never delays
-//! that an extent becomes free.
+//! The thread maps the tail and the sealed segments, the newest first after the opening, then each
+//! one that is sealed. It maps only pages in the page cache, so it neither reads from the device nor
+//! fills holes. It holds a segment only under a lock ([`Reclaimer::await_prefault`]), so it never
+//! delays that an extent becomes free.
 
 use std::sync::Arc;
 
 use crate::engine::read::Moment;
 use crate::engine::reclaim::Reclaimer;
+use crate::engine::state::segment::{Mark, Segment};
 use crate::types::SegmentId;
 
-/// Which segments were mapped.
+/// Which segments were mapped: they have [`Mark::Prefaulted`].
 #[derive(Debug, Default)]
 pub(crate) struct Prefault {
-    /// The oldest and the newest segment that was mapped, or both that of the tail at first.
-    mapped: Option<(SegmentId, SegmentId)>,
-    /// No older segment is to be mapped.
-    is_over: bool,
+    /// The tail when the locator had all segments that the store had when it was opened. Who adds
+    /// segments to the catalog tells it at once.
+    located: Option<SegmentId>,
     /// How many bytes of older segments were mapped.
     bytes: u64,
-    /// The locator has the segments that the store had when it was opened. Who adds segments to the
-    /// catalog tells it at once.
-    has_located: bool,
+    /// Segments with smaller ids were mapped, or are not to be.
+    from: SegmentId,
 }
 
 impl Reclaimer {
@@ -32,44 +31,46 @@ impl Reclaimer {
     pub(crate) fn prefault_next(&self) -> bool {
         let most = self.log.setup.options.prefault;
         let mut prefault = self.prefault.lock();
-        if !prefault.has_located {
-            prefault.has_located = true;
-            let moment = Moment::of(&self.log.state.lock());
+        let Some(first_tail) = prefault.located else {
+            let (moment, tail) = {
+                let state = self.log.state.lock();
+                (Moment::of(&state), Arc::clone(&state.tail.segment))
+            };
+            prefault.located = Some(tail.id());
             for segment in moment.catalog.waiting(&moment.deleted) {
                 if self.log.due.is_stopping() {
                     return false;
                 }
                 moment.catalog.locate(segment, &moment.deleted);
             }
+            if most > 0 && !self.log.disk.is_closed() {
+                let _ = tail.prefault();
+            }
             return true;
-        }
-        let tail = self.log.commit.written().segment;
-        let (oldest, newest) = prefault.mapped.unwrap_or((tail, tail));
-        if most == 0 || self.log.disk.is_closed() || prefault.is_over && newest >= tail {
-            return false;
-        }
-        let (catalog, fresh) = {
-            let state = self.log.state.lock();
-            let newer = state.unapplied.iter().find(|segment| segment.id() >= newest);
-            (Arc::clone(&state.catalog), newer.cloned())
         };
-        let older = catalog.segments().partition_point(|segment| segment.id() < oldest);
-        let newer = catalog.segments().partition_point(|segment| segment.id() < newest);
-        let newer = catalog.segments().get(newer).cloned().into_iter().chain(fresh);
-        if let Some(segment) = newer.min_by_key(|segment| segment.id()) {
-            prefault.mapped = Some((oldest, SegmentId(segment.id().0 + 1)));
-            segment.prefault();
-        } else if let Some(place) = older.checked_sub(1).filter(|_| !prefault.is_over)
-            && let Some(segment) = catalog.segments().get(place)
-        {
-            prefault.mapped = Some((segment.id(), newest));
-            prefault.bytes = prefault.bytes.saturating_add(segment.prefault());
-            prefault.is_over = prefault.bytes >= most;
-        } else {
-            prefault.mapped = Some((oldest, newest.max(tail)));
-            prefault.is_over = true;
+        if most == 0 || self.log.disk.is_closed() {
             return false;
         }
+        let (catalog, fresh, tail) = {
+            let state = self.log.state.lock();
+            (Arc::clone(&state.catalog), state.unapplied.clone(), state.tail.segment.id())
+        };
+        let known = catalog.segments();
+        let first = known.partition_point(|segment| segment.id() < prefault.from);
+        let all = known.iter().skip(first).chain(&fresh);
+        let is_older = |segment: &Arc<Segment>| segment.id() < first_tail;
+        let is_full = prefault.bytes >= most;
+        let is_left = |segment: &&Arc<Segment>| {
+            !(segment.is(Mark::Prefaulted) || is_full && is_older(segment))
+        };
+        let Some(segment) = all.filter(is_left).max_by_key(|segment| segment.id()) else {
+            // The ids of outputs and of the next segments are larger.
+            prefault.from = tail;
+            return false;
+        };
+        let bytes = segment.prefault();
+        segment.note(Mark::Prefaulted);
+        prefault.bytes += if is_older(segment) { bytes } else { 0 };
         true
     }
 

@@ -55,6 +55,8 @@ pub(crate) enum Mark {
     Erased = 4,
     /// Its whole extent was allocated since the store was opened.
     Allocated = 8,
+    /// What the page cache had of it, once it was sealed, was mapped.
+    Prefaulted = 16,
 }
 
 /// A directory of which the tables checked.

@@ -208,7 +208,6 @@ fn a_segment_that_cannot_be_read_does_not_keep_the_space_of_others() {
         delete(&log, names[1..].iter().cloned());
         let stats = log.stats().unwrap();
         assert!(stats.dead_bytes < 6 * EXTENT, "{stats:?}");
-        assert!(!log.health().failures.is_empty(), "{:?}", log.health());
         disk.clear_faults();
         log.reclaim().unwrap();
         assert!(log.stats().unwrap().dead_bytes < 3 * EXTENT && log.verify().unwrap().is_clean());

@@ -11,7 +11,7 @@ use runlog::format::frames::frame::LONG_HEADER_LEN;
 use runlog::format::segments::segment::SegmentHeader;
 use runlog::format::{EXTENTS_AT, FrameKind};
 use runlog::storage::MemoryStorage;
-use runlog::{Activity, Compaction, Options, Outcome, RunLog, RunQuery, SpaceReturn};
+use runlog::{Activity, Compaction, Options, RunLog, RunQuery, SpaceReturn};
 use runlog_sim::{OpKind, SimDisk};
 
 use crate::compaction::growth::{EXTENT, delete, held, one_run, options, two_in_each};
