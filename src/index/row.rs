@@ -250,10 +250,10 @@ mod tests {
         let mut one = entry(20);
         one.created_at = Some(Timestamp(10));
         (one.records, one.bytes, one.stored) = (3, 300, 480);
-        (one.first_seq, one.next_seq) = (Some(Seq(0)), Seq(3));
+        one.next_seq = Seq(3);
         let mut two = entry(40);
         (two.records, two.late, two.bytes, two.stored) = (2, 1, 50, 150);
-        (two.first_seq, two.next_seq) = (Some(Seq(3)), Seq(5));
+        two.next_seq = Seq(5);
 
         let mut row = RunRow::first(SegmentId(1), &one);
         row.apply(SegmentId(2), &two);
@@ -353,15 +353,13 @@ mod tests {
             proptest::option::of(end),
             proptest::option::of(hold),
         );
-        let first_seq = proptest::option::of((0..9_u64).prop_map(Seq));
         let huge = || prop_oneof![0..9_u64, Just(u64::MAX)];
-        let counts = (first_seq, 0..9_u64, 0..9_u32, 0..9_u32, huge(), huge(), 0..9_i64);
+        let counts = (0..9_u64, 0..9_u32, 0..9_u32, huge(), huge(), 0..9_i64);
         (marks, counts).prop_map(|(marks, counts)| {
-            let mut entry = entry(if counts.6 == 0 { i64::MIN } else { counts.6 });
+            let mut entry = entry(if counts.5 == 0 { i64::MIN } else { counts.5 });
             (entry.created_at, entry.start, entry.end, entry.hold) = marks;
-            (entry.first_seq, entry.next_seq) = (counts.0, Seq(counts.1));
-            (entry.records, entry.late) = (counts.2, counts.3);
-            (entry.bytes, entry.stored) = (counts.4, counts.5);
+            (entry.next_seq, entry.records, entry.late) = (Seq(counts.0), counts.1, counts.2);
+            (entry.bytes, entry.stored) = (counts.3, counts.4);
             entry
         })
     }

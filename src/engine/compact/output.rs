@@ -1,6 +1,6 @@
 //! Writing the outputs of a compaction: run by run, each in one output if it fits.
 
-use crate::engine::compact::gather::{Gathered, Moved};
+use crate::engine::compact::gather::{Found, Gathered, Moved};
 use crate::engine::state::fold::{note_block, note_frame};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::error::{Error, Place, Result};
@@ -12,7 +12,7 @@ use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory::{
     DirectoryKey, EVICTION_COST, EvictionAt, IdHash, RUN_COST, TRAILER_LEN,
 };
-use crate::format::segments::run_entry::records_cost;
+use crate::format::segments::run_entry::{PART_LEN, records_cost};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
 use crate::format::{DirectoryBuilder, ExtentSize, FrameHeader, FrameKind, SegmentKey};
 use crate::index::RunRow;
@@ -96,7 +96,10 @@ impl Outputs {
         let (bind, entry) = (FrameKind::Bind.frame_len(0, ids::ids_len(ids)), RUN_COST + ids);
         let records = run.frames.iter().map(|found| listed(&found.header)).sum();
         let frames: usize = run.frames.iter().map(|found| found.header.frame_len()).sum();
-        let (frames, directory) = (bind + frames, entry + records_cost(records));
+        // Each chunk may begin a part.
+        let is_chunk = |found: &&Found| found.header.kind == FrameKind::Chunk;
+        let parts = run.frames.iter().filter(is_chunk).count() * PART_LEN;
+        let (frames, directory) = (bind + frames, entry + records_cost(records) + parts);
         self.current();
         let empty = SEGMENT_HEADER_LEN as usize
             + frames

@@ -120,27 +120,19 @@ fn begin_epoch(log: &Log, state: &mut LogState, base: &Base, end: LogPosition) -
 }
 
 impl LogState {
-    /// Each crash that tears the log leaves a segment that is not full. Once there are so many side
-    /// by side that merging them makes several extents free, they are looked at like segments of
-    /// which something was deleted: others cannot be merged if a run has frames in all segments.
-    /// Only the manifest is asked: a directory is no longer than the frames in front of it.
+    /// Each crash that tears the log leaves a segment that is not full. Once there are so many that
+    /// merging them makes several extents free, they are looked at like segments of which something
+    /// was deleted. Only the manifest is asked: a directory is no longer than the frames in front of
+    /// it.
     fn suspect_remains(&mut self, size: ExtentSize) {
         let segments = self.catalog.segments().iter().chain(&self.unapplied);
-        let ends: Vec<_> =
-            segments.filter_map(|segment| Some((segment.id(), segment.sealed()?.end))).collect();
+        let ends = segments.filter_map(|segment| Some((segment.id(), segment.sealed()?.end)));
         let is_small = |(_, end): &(SegmentId, u32)| *end <= size.bytes_u32() / SMALL_PART;
-        let rows = ends.chunk_by(|one, next| is_small(one) && is_small(next));
-        let (mut small, mut gained) = (Vec::new(), 0);
-        for row in rows.filter(|row| row.iter().all(is_small)) {
-            let bytes: u64 = row.iter().map(|(_, end)| 2 * u64::from(*end)).sum();
-            let gains = (row.len() as u64).saturating_sub(outputs(bytes, size.bytes()));
-            if gains > 0 {
-                gained += gains;
-                small.extend(row.iter().map(|(id, _)| *id));
-            }
-        }
+        let small: Vec<_> = ends.filter(is_small).collect();
+        let bytes: u64 = small.iter().map(|(_, end)| 2 * u64::from(*end)).sum();
+        let gained = (small.len() as u64).saturating_sub(outputs(bytes, size.bytes()));
         if gained >= WORTH_MERGING {
-            self.suspects.extend(small);
+            self.suspects.extend(small.iter().map(|(id, _)| *id));
         }
     }
 

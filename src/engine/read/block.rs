@@ -94,13 +94,13 @@ impl Opened {
     /// The kind and the payload of a record in chunks.
     #[cold]
     pub(crate) fn gather(&self, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
-        let gathered = gather_chunks(&self.parts, header, stored);
+        let gathered = gather_chunks(self, header, stored);
         gathered.map_err(|error| self.named(error, Some(header.seq)))
     }
 }
 
-/// The kind and the payload of a record in chunks. These slices of its run have all of the chunks.
-fn gather_chunks(parts: &[RunSlice], header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
+/// The kind and the payload of a record in chunks.
+fn gather_chunks(opened: &Opened, header: &FrameHeader, stored: &[u8]) -> Result<Vec<u8>> {
     let wrong = |damage| Error::corrupt(Place::Frame(header.position), damage);
     let (name, said) = stored
         .split_at_checked(usize::from(header.name_len))
@@ -109,7 +109,7 @@ fn gather_chunks(parts: &[RunSlice], header: &FrameHeader, stored: &[u8]) -> Res
         let (found, max) = (header.extra.into(), MAX_RECORD.into());
         return Err(wrong(Damage::OutOfRange { found, max }));
     }
-    let row = find_row(parts, header, Chunks::decode(said).map_err(wrong)?)?;
+    let row = find_row(opened, header, Chunks::decode(said).map_err(wrong)?)?;
     let whole = name.len() + header.extra as usize;
     // Limits the length in the frame to what the chunks can contain.
     let most = row.iter().map(|(_, chunk)| match chunk.flags & FLAG_COMPRESSED {
@@ -136,20 +136,17 @@ fn gather_chunks(parts: &[RunSlice], header: &FrameHeader, stored: &[u8]) -> Res
 
 /// The chunks of a record. A slice has those of one record, and its order is that of the first.
 fn find_row<'p>(
-    parts: &'p [RunSlice],
+    opened: &'p Opened,
     record: &FrameHeader,
     chunks: Chunks,
 ) -> Result<Vec<(&'p RunSlice, FrameHeader)>> {
     let missing = || Error::corrupt(Place::Frame(record.position), Damage::Missing);
-    let with_chunks = || parts.iter().filter(|part| part.chunks > 0);
-    let first = with_chunks().find(|part| part.first_lsn == chunks.first);
-    let (mut part, mut index) = (first.ok_or_else(missing)?, 0);
+    let mut parts = opened.with_chunks_from(chunks.first);
+    let (mut part, mut index) = (parts.next().ok_or_else(missing)?, 0);
     let mut row = Vec::new();
     for number in 0..chunks.count {
         if index >= part.chunks {
-            let behind = with_chunks().filter(|next| next.first_lsn > part.first_lsn);
-            part = behind.min_by_key(|next| next.first_lsn).ok_or_else(missing)?;
-            index = 0;
+            (part, index) = (parts.next().ok_or_else(missing)?, 0);
         }
         let chunk = part.chunk(index)?;
         let is_of_row = match number {

@@ -42,6 +42,6 @@ impl Reader {
         let Some((agent, run)) = ids else { return Ok(None) };
         let stored = moment.stored_run(Name::Run(run.as_str()), run_no)?;
         let parts = slices.behind(stored.as_ref(), run_no)?;
-        Ok(Some(Opened { agent, run, parts }))
+        Ok(Some(Opened::new(agent, run, parts)))
     }
 }

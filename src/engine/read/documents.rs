@@ -98,7 +98,7 @@ impl Reader {
         let Some(found) = versions.current() else { return Ok(None) };
         let run_no = found.run_no;
         let parts = found.slices.behind(found.stored.as_ref(), run_no)?;
-        let opened = Arc::new(Opened { agent: namespace, run: key, parts });
+        let opened = Arc::new(Opened::new(namespace, key, parts));
         let mut trace = Trace::new(opened, run_no, None);
         let record = trace.next().ok_or_else(unlisted)??;
         Ok(Some(Document { version: Version(run_no.0), record }))

@@ -191,7 +191,7 @@ impl<'r> Named<'r> {
         let candidate = self.candidate.as_ref().filter(|run| run.run_no == run_no);
         let fresh = candidate.map_or(&nothing, |run| &run.slices);
         let parts = fresh.behind(self.stored_run(run_no)?, run_no)?;
-        Ok(Opened { agent, run: RunId::new(self.run.run())?, parts })
+        Ok(Opened::new(agent, RunId::new(self.run.run())?, parts))
     }
 }
 
@@ -304,7 +304,7 @@ fn open_new(state: &LogState, run_no: RunNo) -> Option<Arc<Opened>> {
     let mut parts = RunSlice::in_tail(&state.tail, run_no);
     RunSlice::sort(&mut parts);
     let parts = parts.into();
-    Some(Arc::new(Opened { agent: entry.agent.clone(), run: entry.run.clone(), parts }))
+    Some(Arc::new(Opened::new(entry.agent.clone(), entry.run.clone(), parts)))
 }
 
 /// The outcome in the frame of an END.

@@ -196,7 +196,7 @@ impl Trace {
         }
         let (agent, run) = (self.agent().clone(), self.run().clone());
         let error = Error::Evicted { run: Some(run.clone()) };
-        self.opened = Arc::new(Opened { agent, run, parts: Arc::new([]) });
+        self.opened = Arc::new(Opened::new(agent, run, Arc::new([])));
         self.walk.end();
         Some(error)
     }

@@ -207,12 +207,7 @@ impl Retainer {
             _ if self.log.due.is_stopping() => Err(Error::Closed),
             _ => {
                 let damaged = Error::corrupt(Place::Directory { segment: id }, Damage::Mismatch);
-                let is_read = |error: &Error| error.is_io();
-                let why = match compacting.damaged.get(&id) {
-                    Some(own) => own.clone().filter(is_read),
-                    // Another segment, which would have to move too, was not read.
-                    None => compacting.damaged.values().flatten().find(|why| is_read(why)).cloned(),
-                };
+                let why = compacting.damaged.get(&id).cloned().flatten().filter(Error::is_io);
                 Ok(Some(why.unwrap_or(damaged)))
             }
         }

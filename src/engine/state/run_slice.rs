@@ -1,7 +1,7 @@
 //! What one segment contains of a run: the way from a run to the offsets of its records.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::state::segment::Segment;
 use crate::engine::state::tail::Tail;
@@ -157,6 +157,8 @@ pub(crate) struct Opened {
     pub(crate) run: RunId,
     /// Its slices, in the order of its records.
     pub(crate) parts: Arc<[RunSlice]>,
+    /// The indexes of those with chunks, in the order of the chunks, once a chunk was asked for.
+    with_chunks: OnceLock<Box<[usize]>>,
 }
 
 /// A place between records: the slice, and the index of a record in it.
@@ -167,6 +169,26 @@ pub(crate) struct Spot {
 }
 
 impl Opened {
+    pub(crate) fn new(agent: AgentId, run: RunId, parts: Arc<[RunSlice]>) -> Self {
+        Self { agent, run, parts, with_chunks: OnceLock::new() }
+    }
+
+    /// The slices with chunks from the one on that begins with this order, in the order of the
+    /// chunks.
+    pub(crate) fn with_chunks_from(&self, first: Lsn) -> impl Iterator<Item = &RunSlice> {
+        let order = |at: &usize| self.parts.get(*at).map(|part| part.first_lsn);
+        let all = self.with_chunks.get_or_init(|| {
+            let has_chunks = |at: &usize| self.parts.get(*at).is_some_and(|part| part.chunks > 0);
+            let mut all: Box<[usize]> = (0..self.parts.len()).filter(has_chunks).collect();
+            all.sort_unstable_by_key(order);
+            all
+        });
+        let start = all.partition_point(|at| order(at) < Some(first));
+        let behind = all.iter().skip(start).filter_map(|at| self.parts.get(*at));
+        let is_first = behind.clone().next().is_some_and(|part| part.first_lsn == first);
+        behind.take(if is_first { usize::MAX } else { 0 })
+    }
+
     /// Where the first record with a sequence of at least `seq` is.
     pub(crate) fn locate(&self, seq: Seq) -> Spot {
         for (number, part) in self.parts.iter().enumerate() {

@@ -115,8 +115,6 @@ impl BuiltRun {
         }
         last.offsets.extend((0..at.count).map(|_| at.offset));
         let entry = &mut self.entry;
-        entry.first_lsn = entry.first_lsn.min(at.lsn);
-        entry.first_seq = Some(entry.first_seq.map_or(at.seq, |first| first.min(at.seq)));
         let next = Seq(at.seq.0.saturating_add(at.count.into()));
         entry.next_seq = entry.next_seq.max(next);
         entry.records = entry.records.saturating_add(at.count);
@@ -130,7 +128,6 @@ impl BuiltRun {
         self.next_chunk = Some((at.row, at.number.saturating_add(1)));
         let Some(last) = self.parts.last_mut() else { return };
         last.chunks.push(at.offset);
-        self.entry.first_lsn = self.entry.first_lsn.min(at.lsn);
         self.entry.chunks = self.entry.chunks.saturating_add(1);
     }
 }

@@ -130,8 +130,6 @@ pub struct RunEntry {
     pub end: Option<EndAt>,
     /// The latest HOLD, if there is one in this segment.
     pub hold: Option<HoldAt>,
-    /// The sequence of the first record here, if there is one.
-    pub first_seq: Option<Seq>,
     /// The sequence of the last record here plus one.
     pub next_seq: Seq,
     /// How many records are here.
@@ -146,13 +144,7 @@ pub struct RunEntry {
     pub stored: u64,
     /// The latest timestamp of a frame of the run here.
     pub last_at: Timestamp,
-    /// The smallest order of a record or chunk of the run here, or the largest number if there is
-    /// neither.
-    pub first_lsn: Lsn,
 }
-
-/// The first order of an entry without records and chunks.
-pub(crate) const NO_ORDER: Lsn = Lsn(u64::MAX);
 
 impl RunEntry {
     /// An entry without any frames yet.
@@ -167,7 +159,6 @@ impl RunEntry {
             start: None,
             end: None,
             hold: None,
-            first_seq: None,
             next_seq: Seq(0),
             records: 0,
             chunks: 0,
@@ -175,15 +166,12 @@ impl RunEntry {
             bytes: 0,
             stored: 0,
             last_at: Timestamp(i64::MIN),
-            first_lsn: NO_ORDER,
         }
     }
 
     /// Adds what a part says to the sums.
     pub(crate) fn add_part(&mut self, part: &RunPart) {
-        self.first_lsn = self.first_lsn.min(part.first_lsn);
-        if let Some(first) = part.first() {
-            self.first_seq = Some(self.first_seq.map_or(first, |known| known.min(first)));
+        if part.records > 0 {
             self.next_seq = self.next_seq.max(part.next_seq());
         }
         self.records = self.records.saturating_add(part.records);
@@ -366,7 +354,7 @@ impl<'a> EntryHead<'a> {
         Ok(head)
     }
 
-    /// Its parts, in the order of the run.
+    /// Its parts, in the order of the log.
     pub(crate) fn parts(&self) -> impl Iterator<Item = RunPart> + use<'a> {
         self.parts.as_chunks::<PART_LEN>().0.iter().map(|bytes| {
             let mut reader = Reader::new(bytes);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use runlog::storage::MemoryStorage;
-use runlog::{Compaction, Outcome, RunLog};
+use runlog::{Compaction, NewRecord, Outcome, ReadLog, ReaderOptions, RunLog};
 use runlog_sim::SplitMix64;
 
 use crate::api::large_records::{Meanwhile, assert_clean, noise, options, payloads};
@@ -32,6 +32,15 @@ impl Long {
         let record = noise(self.expected.len() as u64, len);
         self.log.writer("long").unwrap().append(&record).unwrap();
         self.expected.push(record);
+    }
+
+    /// Each record of so large a batch is in chunks.
+    fn append_batch(&mut self) {
+        let numbers = self.expected.len() as u64..;
+        let records: Vec<_> = numbers.take(20).map(|number| noise(number, 1_000)).collect();
+        let batch: Vec<_> = records.iter().map(|record| NewRecord::new(record)).collect();
+        self.log.writer("long").unwrap().append_batch(&batch).unwrap();
+        self.expected.extend(records);
     }
 
     /// Another run, which is deleted later or not. It fills some of a segment, or all of it.
@@ -108,6 +117,9 @@ impl Long {
         backwards.reverse();
         assert!(backwards == self.expected);
         assert_clean(&self.log);
+        let copy = Arc::new(MemoryStorage::from_bytes(self.storage.to_bytes()));
+        let read = ReaderOptions::new().open_storage(copy).unwrap().trace("long").unwrap();
+        assert!(read.map(|one| one.unwrap().payload().to_vec()).eq(self.expected.iter().cloned()));
     }
 
     /// How many segments have frames of the run between those of another one.
@@ -141,10 +153,11 @@ fn a_run_reads_the_same_when_segments_move_without_those_between_them() {
         let mut long = Long::new(seed);
         for _ in 0..60 {
             long.fill();
-            match long.random.below(5) {
+            match long.random.below(6) {
                 0 | 1 => long.append(300),
                 2 => long.append(30_000),
-                3 => long.append_within_chunks(),
+                3 => long.append_batch(),
+                4 => long.append_within_chunks(),
                 _ => long.break_off(),
             }
         }
