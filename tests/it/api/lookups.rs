@@ -226,7 +226,7 @@ fn a_run_of_many_segments_does_not_hide_the_run_of_another_agent_with_its_id() {
     let storage = Arc::new(MemoryStorage::new());
     let options = Options::new().extent_size(64 << 10).background(false);
     let log = options.clone().create_storage(storage.clone()).unwrap();
-    for (agent, count) in [("long", 80), ("short", 1), ("filler", 8)] {
+    for (agent, count) in [("short", 1), ("long", 80), ("filler", 8)] {
         let run = if agent == "filler" { agent } else { "main" };
         let writer = log.start_run(agent, run, unsynced()).unwrap();
         (0..count).for_each(|_| drop(writer.append(&[7; 15_000]).unwrap()));
