@@ -3,13 +3,16 @@
 //!
 //! - The table is made from the tables of directories alone, a segment at a time, and is never
 //!   stored. It has one number of 8 bytes for each entry: a part of the hash, and the place.
+//! - Of very many entries with one hash, as those of a run id that each agent uses, only the first
+//!   ones are there. The others are beside it, by the hash of both ids, so that a lookup that names
+//!   the agent does not read them.
 //! - It says where a run can be, never that it is there. Who asks reads the entry, whose check and
 //!   ids tell, and looks into the segments that were not added ([`Locator::has`]).
 //! - Segments that are gone stay in it: who asks drops places in extents that hold no segment of
 //!   its moment. A table with many of those is made again ([`Locator::is_stale`]).
 
 use core::fmt;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
@@ -29,9 +32,9 @@ const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 const PLACE_BITS: u32 = 40;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 const UNIT: u64 = ENTRY_ALIGN as u64;
-/// Of so many entries of one segment with the same hash, those of deleted runs are left out: a
-/// document may have had thousands of versions there.
-const MANY: usize = 4;
+/// So many entries with one hash are in the table itself. Further ones of deleted runs are left out:
+/// a document may have had thousands of versions.
+const MANY: usize = 8;
 /// So many entries of segments that are gone are always accepted.
 const FEW_STALE: usize = 1 << 8;
 
@@ -41,9 +44,17 @@ pub(crate) type Stamped = (SegmentId, u64);
 /// The places of entries with one hash.
 pub(crate) type Places = SmallVec<[u64; 4]>;
 
+/// A part of the table.
+#[derive(Default)]
+struct Shard {
+    table: HashTable<u64>,
+    /// Further entries of hashes with many of them: the hash in each number is that of both ids.
+    crowds: HashMap<u64, BTreeSet<u64>>,
+}
+
 /// The table.
 pub(crate) struct Locator {
-    shards: Vec<RwLock<HashTable<u64>>>,
+    shards: Vec<RwLock<Shard>>,
     /// The segments that were added, and how many entries each has here.
     members: RwLock<HashMap<Stamped, usize>>,
     entries: AtomicUsize,
@@ -78,12 +89,12 @@ impl Locator {
     /// Makes room for so many entries, so that the table does not grow in between.
     pub(crate) fn reserve(&self, entries: usize) {
         for shard in &self.shards {
-            shard.write().reserve(entries / SHARDS, |known| spread(*known));
+            shard.write().table.reserve(entries / SHARDS, |known| spread(*known));
         }
     }
 
     /// Adds a segment, whose directory starts at `start` of the file. Without `is_deleted` one with
-    /// many entries of one hash is not added.
+    /// many entries of the same ids is not added.
     pub(crate) fn add(
         &self,
         segment: Stamped,
@@ -97,46 +108,91 @@ impl Locator {
         }
         let mut found = Vec::with_capacity(directory.run_count() as usize);
         directory.each_place(|hash, at| found.push((hash, at)))?;
-        let is_many = |same: &[(u32, u32)]| same.len() > MANY;
-        let with_many = found.chunk_by(|one, two| one.0 == two.0).any(is_many);
-        if with_many {
-            let Some(is_deleted) = is_deleted else { return Ok(()) };
-            let lives = |at| directory.head_at(at).map_or(true, |head| !is_deleted(head.run_no));
-            let same = found.chunk_by(|one, two| one.0 == two.0);
-            let living =
-                same.flat_map(|same| same.iter().filter(|one| !is_many(same) || lives(one.1)));
-            found = living.copied().collect();
+        let same = found.chunk_by(|one, two| one.0 == two.0);
+        let mut many = same.filter(|same| same.len() > MANY);
+        if is_deleted.is_none() && many.any(|many| has_same_ids(directory, many)) {
+            return Ok(());
         }
+        let mut further = Vec::new();
         for of_shard in found.chunk_by(|one, two| shard_of(one.0) == shard_of(two.0)) {
             let shard = of_shard.first().and_then(|first| self.shards.get(shard_of(first.0)));
             let Some(shard) = shard else { continue };
-            let mut table = shard.write();
+            let mut shard = shard.write();
             for &(hash, at) in of_shard {
                 let entry = entry_of(hash, start + u64::from(at));
-                table.insert_unique(spread(entry), entry, |known| spread(*known));
+                if shard.same(entry & !PLACE).take(MANY).count() < MANY {
+                    shard.insert(entry);
+                } else {
+                    further.push((hash, at));
+                }
             }
         }
-        self.entries.fetch_add(found.len(), Ordering::Relaxed);
-        self.members.write().insert(segment, found.len());
+        let mut count = found.len() - further.len();
+        for (hash, at) in further {
+            let Some(shard) = self.shards.get(shard_of(hash)) else { continue };
+            let place = start + u64::from(at);
+            match directory.ids_at(at) {
+                Ok((run_no, _)) if is_deleted.is_some_and(|is_deleted| is_deleted(run_no)) => {
+                    continue;
+                }
+                Ok((_, both)) => {
+                    let mut shard = shard.write();
+                    let crowd = shard.crowds.entry(entry_of(hash, 0)).or_default();
+                    crowd.insert(entry_of(both, place));
+                }
+                // Whoever asks for this hash sees the damage.
+                Err(_) => shard.write().insert(entry_of(hash, place)),
+            }
+            count += 1;
+        }
+        self.entries.fetch_add(count, Ordering::Relaxed);
+        self.members.write().insert(segment, count);
         Ok(())
     }
 
-    /// Where entries with this hash can start in the file.
-    pub(crate) fn places(&self, hash: u32) -> Places {
-        let wanted = entry_of(hash, 0);
-        let Some(table) = self.shards.get(shard_of(hash)) else { return Places::new() };
-        let table = table.read();
-        let same = table.iter_hash(spread(wanted)).filter(|entry| **entry & !PLACE == wanted);
-        let mut places: Places = same.map(|entry| (entry & PLACE) * UNIT).collect();
+    /// Where entries with this hash can start in the file: all, or those of which both ids have
+    /// that hash and perhaps some others. Returns also whether any were left out.
+    pub(crate) fn places(&self, (hash, both): (u32, Option<u32>)) -> (Places, bool) {
+        let (wanted, mut is_part) = (entry_of(hash, 0), false);
+        let Some(shard) = self.shards.get(shard_of(hash)) else { return Default::default() };
+        let shard = shard.read();
+        let mut places: Places = shard.same(wanted).copied().collect();
+        if places.len() >= MANY
+            && let Some(crowd) = shard.crowds.get(&wanted)
+        {
+            let before = places.len();
+            let first = both.map_or(0, |both| entry_of(both, 0));
+            let last = both.map_or(u64::MAX, |_| first | PLACE);
+            places.extend(crowd.range(first..=last).copied());
+            is_part = places.len() < before + crowd.len();
+        }
+        places.iter_mut().for_each(|entry| *entry = (*entry & PLACE) * UNIT);
         // A segment may have an entry where one had it that is gone.
         places.sort_unstable();
         places.dedup();
-        places
+        (places, is_part)
     }
 
     /// The bytes that it takes, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().allocation_size()).sum()
+        self.shards.iter().map(|shard| shard.read().bytes()).sum()
+    }
+}
+
+impl Shard {
+    /// The entries of the table with this hash.
+    fn same(&self, wanted: u64) -> impl Iterator<Item = &u64> {
+        self.table.iter_hash(spread(wanted)).filter(move |entry| **entry & !PLACE == wanted)
+    }
+
+    fn insert(&mut self, entry: u64) {
+        self.table.insert_unique(spread(entry), entry, |known| spread(*known));
+    }
+
+    fn bytes(&self) -> usize {
+        // Nodes of a tree are two thirds full.
+        let crowds = self.crowds.values().map(|crowd| crowd.len() * size_of::<u64>() * 3 / 2);
+        self.table.allocation_size() + crowds.sum::<usize>()
     }
 }
 
@@ -144,6 +200,14 @@ impl fmt::Debug for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locator").field("entries", &self.entries).finish_non_exhaustive()
     }
+}
+
+/// Whether many of these entries have the same ids.
+fn has_same_ids(directory: &Directory<'_>, entries: &[(u32, u32)]) -> bool {
+    let ids = entries.iter().filter_map(|entry| Some(directory.ids_at(entry.1).ok()?.1));
+    let mut ids: Vec<u32> = ids.collect();
+    ids.sort_unstable();
+    ids.chunk_by(|one, two| one == two).any(|same| same.len() > MANY)
 }
 
 fn shard_of(hash: u32) -> usize {

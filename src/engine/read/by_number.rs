@@ -40,7 +40,7 @@ impl Reader {
             }
         };
         let Some((agent, run)) = ids else { return Ok(None) };
-        let stored = moment.stored_run(Name::Run(run.as_str()), run_no)?;
+        let stored = moment.stored_run(Name::Run(run.as_str(), Some(agent.as_str())), run_no)?;
         let parts = slices.behind(stored.as_ref(), run_no)?;
         Ok(Some(Opened::new(agent, run, parts)))
     }

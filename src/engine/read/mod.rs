@@ -17,10 +17,10 @@ use crate::engine::setup::Setup;
 use crate::engine::setup::locks::{Held, Ranked};
 use crate::engine::state::catalog::Catalog;
 use crate::engine::state::log_state::LogState;
-use crate::engine::state::stored_run::{Name, StoredRun, StoredRuns};
+use crate::engine::state::stored_run::{Name, StoredRows, StoredRun, StoredRuns};
 use crate::error::Result;
 use crate::format::segments::run_set::RunSet;
-use crate::types::{RunNo, SegmentId};
+use crate::types::{AgentId, RunId, RunNo, SegmentId};
 
 /// Answers questions about a store.
 #[derive(Debug)]
@@ -54,6 +54,11 @@ impl Moment {
     /// The living runs or versions with this name in the catalog, by number.
     pub(crate) fn stored(&self, name: Name<'_>) -> Result<StoredRuns> {
         self.catalog.stored(name, &self.deleted)
+    }
+
+    /// The rows of the living runs with these ids in the catalog.
+    pub(crate) fn stored_rows(&self, (agent, run): (&AgentId, &RunId)) -> Result<StoredRows> {
+        self.catalog.rows(agent.as_str(), run.as_str(), &self.deleted)
     }
 
     /// One of them.

@@ -3,6 +3,7 @@
 //! since the catalog and frames may have to be read.
 
 use core::cell::OnceCell;
+use core::cmp::Reverse;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -32,13 +33,13 @@ pub(crate) struct Named<'r> {
     agent: Option<AgentId>,
     pub(crate) catalog: Arc<Catalog>,
     deleted: Arc<RunSet>,
-    /// The runs in memory, and their agents.
-    in_memory: Vec<(RunNo, AgentId)>,
-    /// Whether all living runs with the id are in memory.
+    /// The runs in memory that the name can refer to.
+    in_memory: Vec<(AgentId, RunNo)>,
+    /// Whether there are no others.
     complete: bool,
-    /// The run in memory that the name can refer to.
+    /// The newest of them.
     candidate: Option<Candidate>,
-    /// The living runs with the id in the catalog, once it was asked.
+    /// The living runs in the catalog that the name can refer to, once it was asked.
     stored: OnceCell<StoredRuns>,
 }
 
@@ -110,15 +111,12 @@ impl<'r> Named<'r> {
     fn of(state: &LogState, run: RunRef<'r>, detail: Detail) -> Result<Self> {
         RunId::check(run.run())?;
         let agent = run.agent().map(AgentId::new).transpose()?;
-        let (numbers, complete) = state.active.by_id(run.run());
-        let agents =
-            numbers.iter().filter_map(|&no| Some((no, state.active.get(no)?.agent.clone())));
-        let in_memory: Vec<_> = agents.collect();
-        let may_be = |(number, of): &&(RunNo, AgentId)| {
-            run.number().is_none_or(|wanted| wanted == *number)
-                && agent.as_ref().is_none_or(|wanted| wanted == of)
-        };
-        let candidate = in_memory.iter().filter(may_be).map(|&(run_no, _)| run_no).max();
+        let may_be = |found: &&(_, RunNo)| run.number().is_none_or(|wanted| wanted == found.1);
+        let in_memory = state.active.with_id(run.run(), agent.as_ref()).filter(may_be);
+        let in_memory: Vec<_> = in_memory.cloned().collect();
+        let is_there = run.number().is_none() || !in_memory.is_empty();
+        let complete = is_there && state.active.is_complete(run.run(), agent.as_ref());
+        let candidate = in_memory.iter().map(|found| found.1).max();
         let candidate = candidate.map(|run_no| Candidate::of(state, run_no, detail));
         let candidate = candidate.transpose()?.flatten();
         let (catalog, deleted) = (Arc::clone(&state.catalog), Arc::clone(&state.deleted));
@@ -126,10 +124,11 @@ impl<'r> Named<'r> {
         Ok(Self { run, agent, catalog, deleted, in_memory, complete, candidate, stored })
     }
 
-    /// The living runs with the id in the catalog, by number.
+    /// The living runs in the catalog with the id, of the agent if it is named, by number.
     fn stored(&self) -> Result<&[StoredRun]> {
         if self.stored.get().is_none() {
-            let stored = self.catalog.stored(Name::Run(self.run.run()), &self.deleted)?;
+            let name = Name::Run(self.run.run(), self.run.agent());
+            let stored = self.catalog.stored(name, &self.deleted)?;
             let _ = self.stored.set(stored);
         }
         Ok(self.stored.get().map(|stored| &stored[..]).unwrap_or_default())
@@ -139,30 +138,25 @@ impl<'r> Named<'r> {
         Ok(self.stored()?.iter().find(|run| run.run_no == run_no))
     }
 
-    /// The one run that the name refers to, and its agent.
+    /// The one run that the name refers to, and its agent: of several runs of one agent, which only
+    /// a lost deletion leaves, the newest.
     pub(crate) fn resolve(&self) -> Result<(RunNo, AgentId)> {
-        let in_memory = self.in_memory.iter().map(|(run_no, agent)| (*run_no, agent));
         let stored = if self.complete { &[][..] } else { self.stored()? };
-        let stored = stored.iter().map(|run| (run.run_no, &run.agent));
-        let is_newer = |run_no| !self.in_memory.iter().any(|known| known.0 == run_no);
-        let stored = stored.filter(|run| is_newer(run.0));
-        let all = in_memory.chain(stored).filter(|run| {
-            !self.deleted.contains(run.0)
-                && self.run.number().is_none_or(|number| number == run.0)
-                && self.agent.as_ref().is_none_or(|agent| agent == run.1)
-        });
-        let all: SmallVec<[_; 2]> = all.collect();
-        let is_exact = self.agent.is_some() || self.run.number().is_some();
-        match all.first() {
-            Some((run_no, agent)) if is_exact || all.len() == 1 => Ok((*run_no, (*agent).clone())),
-            None => {
-                let run = RunId::new(self.run.run())?;
-                Err(Error::RunNotFound { run, agent: self.agent.clone() })
-            }
-            Some(_) => {
-                let mut agents: Vec<AgentId> = all.iter().map(|run| run.1.clone()).collect();
-                agents.sort_unstable();
-                Err(Error::Ambiguous { run: RunId::new(self.run.run())?, agents })
+        let stored = stored.iter().map(|run| (&run.agent, run.run_no));
+        let all = self.in_memory.iter().map(|(agent, run_no)| (agent, *run_no)).chain(stored);
+        let may_be = |run_no| {
+            !self.deleted.contains(run_no) && self.run.number().is_none_or(|no| no == run_no)
+        };
+        let mut all: SmallVec<[_; 2]> = all.filter(|found| may_be(found.1)).collect();
+        all.sort_unstable_by_key(|&(agent, run_no)| (agent, Reverse(run_no)));
+        all.dedup_by_key(|found| found.0);
+        let run = || RunId::new(self.run.run());
+        match &all[..] {
+            [] => Err(Error::RunNotFound { run: run()?, agent: self.agent.clone() }),
+            [(agent, run_no)] => Ok((*run_no, (*agent).clone())),
+            all => {
+                let agents = all.iter().map(|(agent, _)| (*agent).clone()).collect();
+                Err(Error::Ambiguous { run: run()?, agents })
             }
         }
     }
@@ -290,10 +284,9 @@ fn only_in_memory<'s>(state: &'s LogState, run: RunRef<'_>) -> Option<&'s Active
     if run.agent().is_some() || run.number().is_some() {
         return None;
     }
-    match state.active.by_id(run.run()) {
-        (&[only], true) => state.active.get(only),
-        _ => None,
-    }
+    let mut runs = state.active.with_id(run.run(), None);
+    let only = runs.next().filter(|_| runs.next().is_none())?;
+    state.active.get(only.1).filter(|_| state.active.is_complete(run.run(), None))
 }
 
 /// A run that begins in the tail's segment, so that no other segment has frames of it: the fast

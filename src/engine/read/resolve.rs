@@ -9,17 +9,13 @@ use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::log_state::LogState;
 use crate::engine::state::payload::{Payload, Source};
 use crate::engine::state::segment::Segment;
-use crate::engine::state::stored_run::Name;
+use crate::engine::state::stored_run::StoredRows;
 use crate::error::{Error, Result};
 use crate::format::FrameHeader;
-use crate::index::RunRow;
-use crate::types::{RunId, RunNo};
+use crate::types::{AgentId, RunId, RunNo};
 
 /// How often the catalog is asked without the lock.
 const ATTEMPTS: usize = 4;
-
-/// The runs with one id in the catalog. Some may be deleted by now.
-pub(crate) type StoredRows = Vec<(RunNo, Result<RunRow>)>;
 
 impl Reader {
     /// The state of an open store, and the answer of `ask` from its catalog. It asks without the
@@ -42,16 +38,16 @@ impl Reader {
         Ok((state, answer))
     }
 
-    /// The state, with all living runs with this id in memory.
-    pub(crate) fn loaded(&self, run: &str) -> Result<Held<'_, LogState>> {
+    /// The state, with the living run with these ids in memory, if there is one.
+    pub(crate) fn loaded(&self, ids: (&AgentId, &RunId)) -> Result<Held<'_, LogState>> {
         let state = self.open()?;
-        if state.active.by_id(run).1 {
+        if state.active.is_complete(ids.1.as_str(), Some(ids.0)) {
             return Ok(state);
         }
         drop(state);
-        let (mut state, stored) = self.asked(|moment| stored_rows(moment, run))?;
+        let (mut state, stored) = self.asked(|moment| moment.stored_rows(ids))?;
         make_room(&mut state);
-        bring_in(&mut state, run, stored)?;
+        bring_in(&mut state, ids, stored)?;
         Ok(state)
     }
 
@@ -68,24 +64,22 @@ impl Reader {
         }
         drop(state);
         let row = self.row_of(run_no)?;
-        let Some(run) = row.map(|row| row.run) else { return Err(Error::Evicted { run: None }) };
-        self.loaded_run(run.as_str(), run_no)
+        let Some(row) = row else { return Err(Error::Evicted { run: None }) };
+        self.loaded_run((&row.agent, &row.run), run_no)
     }
 
-    /// The same of a run whose id is known.
-    pub(crate) fn loaded_run(&self, run: &str, run_no: RunNo) -> Result<Held<'_, LogState>> {
-        let state = self.loaded(run)?;
+    /// The same of a run whose ids are known.
+    pub(crate) fn loaded_run(
+        &self,
+        ids: (&AgentId, &RunId),
+        run_no: RunNo,
+    ) -> Result<Held<'_, LogState>> {
+        let state = self.loaded(ids)?;
         match state.active.get(run_no) {
             Some(run) => run.check_read().map(|()| state),
-            None => Err(Error::Evicted { run: Some(RunId::new(run)?) }),
+            None => Err(Error::Evicted { run: Some(ids.1.clone()) }),
         }
     }
-}
-
-/// What the catalog knows about the runs with this id.
-pub(crate) fn stored_rows(moment: &Moment, run: &str) -> Result<StoredRows> {
-    let found = moment.stored(Name::Run(run))?;
-    Ok(found.iter().map(|run| (run.run_no, run.row())).collect())
 }
 
 /// Removes ended runs from memory if there are too many.
@@ -97,21 +91,28 @@ pub(crate) fn make_room(state: &mut LogState) {
     }
 }
 
-/// Brings all living runs with this id into memory. `stored` are those in the catalog.
+/// Brings the living runs with these ids into memory: one, unless damage took a deletion. `stored`
+/// are those in the catalog. Some may be deleted by now.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a quarantined segment may say more of one of them.
-pub(crate) fn bring_in(state: &mut LogState, run: &str, stored: StoredRows) -> Result<()> {
-    if state.active.by_id(run).1 {
+pub(crate) fn bring_in(
+    state: &mut LogState,
+    ids: (&AgentId, &RunId),
+    stored: StoredRows,
+) -> Result<()> {
+    let active = &mut state.active;
+    if active.is_complete(ids.1.as_str(), Some(ids.0)) {
         return Ok(());
     }
-    for (number, row) in stored {
-        if !state.deleted.contains(number) && state.active.get(number).is_none() {
-            state.active.insert(ActiveRun::from_row(row?));
+    for row in stored.rows {
+        if !state.deleted.contains(row.run_no) && active.get(row.run_no).is_none() {
+            active.insert(ActiveRun::from_row(row));
         }
     }
-    state.active.check_read_with_id(run)?;
-    state.active.complete(run);
+    let known = active.with_id(ids.1.as_str(), Some(ids.0)).filter_map(|run| active.get(run.1));
+    known.map(ActiveRun::check_read).collect::<Result<()>>()?;
+    active.complete(ids, stored.are_all);
     Ok(())
 }
 

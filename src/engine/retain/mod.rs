@@ -276,8 +276,9 @@ impl Retainer {
         // A suspect is counted again, run by run. Few deletions must not count the entire store.
         let few = Some(runs).filter(|runs| runs.len() <= LOCATED).unwrap_or_default();
         let moment = Moment::of(&self.log.state.lock());
-        let segments_of =
-            |run: &PlannedEviction| moment.stored_in(Name::Run(run.run.as_str()), run.run_no);
+        let segments_of = |run: &PlannedEviction| {
+            moment.stored_in(Name::new(false, &run.agent, &run.run), run.run_no)
+        };
         let located: Result<Vec<_>> = few.iter().map(segments_of).collect();
         let located: BTreeSet<SegmentId> = located.into_iter().flatten().flatten().collect();
         // While its deleted runs are held, each deletion copies the whole set.
@@ -399,7 +400,7 @@ fn rows(
         return Ok(None);
     }
     let row = |run: &PlannedEviction| {
-        let found = moment.stored_run(Name::Run(run.run.as_str()), run.run_no);
+        let found = moment.stored_run(Name::new(false, &run.agent, &run.run), run.run_no);
         found.and_then(|found| found.map(|found| found.row()).transpose()).transpose()
     };
     let rows = runs.iter().filter_map(row).map(|row| row.map(|row| (row.run_no, row)));

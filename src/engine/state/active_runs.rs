@@ -1,11 +1,12 @@
 //! The runs that the engine keeps in memory: all that changed since the catalog's position, and all
 //! that are in progress and were touched since the store was opened. If an id is marked as
-//! complete, all living runs with that id are here.
+//! complete, all living runs with that id are here. If a run is marked as the newest, no living run
+//! of its agent with its id is newer: of an id that each agent uses, only few are here.
 
 mod places;
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::state::active_runs::places::Places;
 use crate::error::{Corruption, Error, Result};
@@ -43,6 +44,8 @@ pub(crate) struct ActiveRun {
     pub(crate) pending: bool,
     /// A caller has a writer of it.
     pub(crate) has_writer: bool,
+    /// It is known that no living run of its agent with its id is newer.
+    is_newest: bool,
     /// Its row needs the directory of a quarantined segment, so it takes no call.
     unread: Option<Box<Corruption>>,
 }
@@ -70,6 +73,7 @@ impl ActiveRun {
             touched: false,
             pending: false,
             has_writer: false,
+            is_newest: false,
             unread: None,
         }
     }
@@ -150,7 +154,7 @@ impl ActiveRun {
 /// The runs with one id.
 #[derive(Debug, Default)]
 struct SameId {
-    numbers: Vec<RunNo>,
+    runs: BTreeSet<(AgentId, RunNo)>,
     complete: bool,
 }
 
@@ -211,23 +215,40 @@ impl ActiveRuns {
             .try_for_each(ActiveRun::check_read)
     }
 
-    /// The same of the runs with this id.
-    pub(crate) fn check_read_with_id(&self, run: &str) -> Result<()> {
-        let mut numbers = self.by_id(run).0.iter();
-        numbers.try_for_each(|run_no| self.get(*run_no).map_or(Ok(()), ActiveRun::check_read))
+    /// The runs in memory with this id, of all agents or of one, by agent and number.
+    pub(crate) fn with_id(
+        &self,
+        run: &str,
+        agent: Option<&AgentId>,
+    ) -> impl DoubleEndedIterator<Item = &(AgentId, RunNo)> {
+        let bound =
+            |number| agent.map_or(Bound::Unbounded, |of| Bound::Included((of.clone(), number)));
+        let range = (bound(RunNo(0)), bound(RunNo(u64::MAX)));
+        self.by_id.get(run).into_iter().flat_map(move |same| same.runs.range(range.clone()))
     }
 
-    /// The runs with this id in memory, and whether these are all.
-    pub(crate) fn by_id(&self, run: &str) -> (&[RunNo], bool) {
-        match self.by_id.get(run) {
-            Some(same) => (&same.numbers, same.complete),
-            None => (&[], false),
+    /// The newest run in memory with these ids.
+    pub(crate) fn find(&self, agent: &AgentId, run: &RunId) -> Option<RunNo> {
+        self.with_id(run.as_str(), Some(agent)).next_back().map(|run| run.1)
+    }
+
+    /// Whether what is in memory says all of the living runs with this id, or says which run of
+    /// this agent is the newest.
+    pub(crate) fn is_complete(&self, run: &str, agent: Option<&AgentId>) -> bool {
+        let newest = || self.with_id(run, Some(agent?)).next_back();
+        let is_newest =
+            |found: &(AgentId, RunNo)| self.get(found.1).is_some_and(|run| run.is_newest);
+        self.by_id.get(run).is_some_and(|same| same.complete) || newest().is_some_and(is_newest)
+    }
+
+    /// Notes that the newest run with these ids, if there is a living one, is in memory, and whether
+    /// that is so for all runs with this id.
+    pub(crate) fn complete(&mut self, (agent, run): (&AgentId, &RunId), are_all: bool) {
+        let newest = self.find(agent, run);
+        if let Some(newest) = newest.and_then(|newest| self.runs.get_mut(&newest)) {
+            newest.is_newest = true;
         }
-    }
-
-    /// Notes that all living runs with this id, at least one, are in memory.
-    pub(crate) fn complete(&mut self, run: &str) {
-        if let Some(same) = self.by_id.get_mut(run) {
+        if are_all && let Some(same) = self.by_id.get_mut(run) {
             same.complete = true;
         }
     }
@@ -245,7 +266,8 @@ impl ActiveRuns {
             self.runs.insert(run.run_no, run);
             return;
         }
-        self.by_id.entry(run.run.clone()).or_default().numbers.push(run.run_no);
+        let same = self.by_id.entry(run.run.clone()).or_default();
+        same.runs.insert((run.agent.clone(), run.run_no));
         self.by_agent.entry(run.agent.clone()).or_default().insert(run.place());
         self.places.insert(run.place());
         self.runs.insert(run.run_no, run);
@@ -267,8 +289,10 @@ impl ActiveRuns {
             return;
         }
         if let Some(same) = self.by_id.get_mut(&run.run) {
-            same.numbers.retain(|&number| number != run_no);
-            if same.numbers.is_empty() {
+            same.runs.remove(&(run.agent.clone(), run_no));
+            // It may be in the catalog.
+            same.complete = false;
+            if same.runs.is_empty() {
                 self.by_id.remove(&run.run);
             }
         }
@@ -340,18 +364,8 @@ impl ActiveRuns {
             let is_known = run.row.is_some() && run.fresh.is_empty();
             done && is_known && builder.run(run.run_no).is_none()
         };
-        let versions = self.documents.values().flat_map(BTreeMap::values).flatten().copied();
-        let versions = versions.filter(|number| self.runs.get(number).is_some_and(settled));
-        let done: Vec<RunNo> = self
-            .by_id
-            .values()
-            .filter(|same| {
-                same.numbers.iter().all(|number| self.runs.get(number).is_some_and(settled))
-            })
-            .flat_map(|same| same.numbers.iter().copied())
-            .chain(versions)
-            .collect();
-        for run_no in done {
+        let done = self.runs.values().filter(|run| settled(run)).map(|run| run.run_no);
+        for run_no in done.collect::<Vec<_>>() {
             self.remove(run_no);
         }
         self.kept = self.len();

@@ -22,7 +22,8 @@ use crate::index::{
 };
 use crate::types::{AgentId, RunNo, SegmentId};
 
-/// After looking into so many directories, adding them to the locator takes less time.
+/// After looking into so many directories, or at so many of their entries, adding them to the
+/// locator takes less time.
 const PROBES: usize = 16 << 10;
 
 /// The most bytes that all runs in the order of lists may take.
@@ -56,7 +57,7 @@ pub(crate) struct Catalog {
     locator: Arc<Locator>,
     /// All segments are in the locator.
     is_located: OnceLock<()>,
-    /// How many directories were looked into that are not.
+    /// How many directories were looked into that are not, and at how many of their entries.
     probes: AtomicUsize,
     /// The rows that the index has in segments that cannot be read, once they were asked for.
     rows_in: Mutex<HashMap<SegmentId, Arc<Vec<RunRow>>>>,
@@ -141,10 +142,23 @@ impl Catalog {
         waiting
     }
 
+    /// Counts entries that were looked at in segments that the locator does not have.
+    pub(crate) fn count_probes(&self, entries: usize) {
+        self.probes.fetch_add(entries, Ordering::Relaxed);
+    }
+
     /// Adds a segment to the locator, without the entries of `deleted` runs; returns whether that
     /// was possible. One that cannot be read is asked each time, and says why.
     pub(crate) fn locate(&self, segment: &Segment, deleted: &RunSet) -> bool {
         locate(&self.locator, segment, Some(deleted))
+    }
+
+    /// Whether it is known, without reading, that no segment has a run with this id.
+    pub(crate) fn is_known_to_lack(&self, run: &str) -> bool {
+        let Some(first) = self.segments.first() else { return true };
+        // What the locator has of an id, it has also of whichever agent.
+        let hashes = (first.ids().of_run(run), Some(0));
+        self.is_located.get().is_some() && self.locator.places(hashes).0.is_empty()
     }
 
     /// The segment with the directory that has this place of the file, and the place in it.
@@ -379,8 +393,9 @@ impl Directories for Catalog {
             return None;
         }
         let segment = self.segments.get(said.directory)?;
-        let hash = segment.in_directory(|directory| directory.hash_of(said.slot)).ok()?;
-        let places = self.locator.places(hash).into_iter();
+        let hashes = segment.in_directory(|directory| directory.hashes_of(said.slot));
+        let (hash, both) = hashes.ok()?;
+        let places = self.locator.places((hash, Some(both))).0.into_iter();
         let mut places: Vec<usize> =
             places.filter_map(|place| Some(self.directory_at(place)?.0)).collect();
         places.sort_unstable();

@@ -121,7 +121,10 @@ impl Segment {
     /// # Errors
     /// [`Error::Corrupt`] with the directory as its place. [`Segment::quarantine`] tells whether
     /// the segment is quarantined; if not, only the entry is damaged.
-    pub(crate) fn in_directory<T>(&self, read: impl Fn(Directory<'_>) -> Decoded<T>) -> Result<T> {
+    pub(crate) fn in_directory<T>(
+        &self,
+        mut read: impl FnMut(Directory<'_>) -> Decoded<T>,
+    ) -> Result<T> {
         let found = match read(self.directory()?) {
             Err(found) if self.rebuilt.get().is_none() => found,
             answer => return answer.map_err(|damage| self.damaged_directory(damage)),

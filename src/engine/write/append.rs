@@ -50,7 +50,7 @@ impl Target<'_> {
 }
 
 impl Log {
-    /// Places frames of a run. For a new run, all runs with its id must be in memory.
+    /// Places frames of a run. For a new run, memory must say that there is no run with its ids.
     pub(crate) fn place_for(
         &self,
         state: &mut LogState,
@@ -64,7 +64,7 @@ impl Log {
             Target::New(ids, at) => (ids, at),
         };
         state.check_open()?;
-        if find(state, ids.0, ids.1).is_some() {
+        if state.active.find(ids.0, ids.1).is_some() {
             // It did not exist a moment ago.
             return Err(Error::Evicted { run: None });
         }
@@ -127,7 +127,7 @@ impl Log {
         let (agent, run) = (AgentId::new(agent)?, RunId::new(run)?);
         let mut last = None;
         loop {
-            let found = find(&*self.reader.loaded(run.as_str())?, &agent, &run);
+            let found = self.reader.loaded((&agent, &run))?.active.find(&agent, &run);
             if found.is_none() && !allow.unstarted {
                 return Err(Error::RunNotFound { run, agent: Some(agent) });
             }
@@ -305,7 +305,7 @@ impl Log {
     pub(crate) fn lock_for(&self, target: Target<'_>) -> Result<Held<'_, LogState>> {
         match target {
             Target::There(run_no) => self.reader.loaded_number(run_no),
-            Target::New((_, run), _) => self.reader.loaded(run.as_str()),
+            Target::New(ids, _) => self.reader.loaded(ids),
         }
     }
 
@@ -328,13 +328,6 @@ pub(crate) fn next_seq(state: &mut LogState, run_no: RunNo, allow: Allow) -> Res
 /// The highest level that one of the records asks for.
 pub(crate) fn level_of(records: &[NewRecord<'_>]) -> Durability {
     records.iter().map(NewRecord::level).max().unwrap_or(Durability::Process)
-}
-
-/// The run with these ids in memory.
-pub(crate) fn find(state: &LogState, agent: &AgentId, run: &RunId) -> Option<RunNo> {
-    let (numbers, _) = state.active.by_id(run.as_str());
-    let is_of = |&no: &RunNo| state.active.get(no).is_some_and(|run| run.agent == *agent);
-    numbers.iter().copied().find(is_of)
 }
 
 pub(crate) fn advance(state: &mut LogState, run_no: RunNo, records: u64) {

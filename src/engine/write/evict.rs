@@ -50,8 +50,9 @@ impl Log {
     ) -> Result<(AgentId, u64)> {
         let (mut state, run_no, stored) = loop {
             let (run_no, state) = self.lock_named(run)?;
+            let agent = state.active.get(run_no).map(|run| run.agent.clone());
             drop(state);
-            let name = Name::Run(run.run());
+            let name = Name::Run(run.run(), agent.as_ref().map(AgentId::as_str));
             let (state, stored) = self.reader.asked(|moment| moment.stored_in(name, run_no))?;
             if state.active.get(run_no).is_some() {
                 break (state, run_no, stored);

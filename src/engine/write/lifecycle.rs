@@ -11,7 +11,7 @@ use crate::engine::state::segment::Segment;
 use crate::engine::values::summary::RunSummary;
 use crate::engine::values::{Metadata, Outcome};
 use crate::engine::write::Log;
-use crate::engine::write::append::{Target, check_len, find};
+use crate::engine::write::append::{Target, check_len};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Appended;
 use crate::error::{Error, Result, Sized};
@@ -44,8 +44,8 @@ impl Log {
         check_len(Sized::Metadata, metadata.payload.len(), max)?;
         let ids = (&agent, &run);
         loop {
-            let mut state = self.reader.loaded(run.as_str())?;
-            let known = find(&state, &agent, &run);
+            let mut state = self.reader.loaded(ids)?;
+            let known = state.active.find(&agent, &run);
             let found = known.is_some();
             let (run_no, end) = match known {
                 Some(run_no) if state.active.get(run_no).is_some_and(|run| run.started) => {
@@ -97,8 +97,8 @@ impl Log {
     pub(crate) fn lock_named(&self, run: RunRef<'_>) -> Result<(RunNo, Held<'_, LogState>)> {
         let mut last = None;
         loop {
-            let (run_no, _) = self.reader.named(run, Detail::Name)?.resolve()?;
-            match self.reader.loaded_run(run.run(), run_no) {
+            let (run_no, agent) = self.reader.named(run, Detail::Name)?.resolve()?;
+            match self.reader.loaded_run((&agent, &RunId::new(run.run())?), run_no) {
                 // It was deleted meanwhile: the name may now stand for another run, or none.
                 Err(Error::Evicted { .. }) if last != Some(run_no) => last = Some(run_no),
                 loaded => return Ok((run_no, loaded?)),
@@ -121,8 +121,10 @@ impl Log {
         let mut new = ActiveRun::new(run_no, ids.0.clone(), ids.1.clone(), now);
         // Its creator is about to append, so it is not an orphan.
         new.touched = true;
+        let is_only = state.active.with_id(ids.1.as_str(), None).next().is_none()
+            && state.catalog.is_known_to_lack(ids.1.as_str());
         state.active.insert(new);
-        state.active.complete(ids.1.as_str());
+        state.active.complete(ids, is_only);
         let at = Metadata { at: Some(now), ..*metadata };
         let placed = self.place_start(state, run_no, ids, &at, FLAG_CREATES | flags, pending);
         let end = placed.inspect_err(|_| state.active.remove(run_no))?;

@@ -272,10 +272,17 @@ impl<'a> Directory<'a> {
         Ok((head.run, head.agent))
     }
 
-    /// The hash of the ids in `slot`.
-    pub(crate) fn hash_of(&self, slot: u32) -> Decoded<u32> {
-        let head = self.head(slot)?;
-        Ok(self.tables.ids.of_ids(head.run, head.agent, head.is_document()))
+    /// The hash by which the entry in `slot` is found, and that of both its ids.
+    pub(crate) fn hashes_of(&self, slot: u32) -> Decoded<(u32, u32)> {
+        let (head, ids) = (self.head(slot)?, self.tables.ids);
+        let hash = ids.of_ids(head.run, head.agent, head.is_document());
+        Ok((hash, ids.of_both(head.agent, head.run)))
+    }
+
+    /// The number of the run whose entry starts at `at`, and the hash of both its ids.
+    pub(crate) fn ids_at(&self, at: u32) -> Decoded<(RunNo, u32)> {
+        let head = self.head_at(at)?;
+        Ok((head.run_no, self.tables.ids.of_both(head.agent, head.run)))
     }
 
     /// The slot of the run with this number.

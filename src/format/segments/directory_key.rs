@@ -23,7 +23,12 @@ impl IdHash {
 
     /// The hash by which the versions of a document are found.
     pub fn of_document(self, namespace: &str, key: &str) -> u32 {
-        self.of(&[namespace, key])
+        self.of_both(namespace, key)
+    }
+
+    /// The hash of both ids of a run, by which no directory finds it.
+    pub(crate) fn of_both(self, agent: &str, run: &str) -> u32 {
+        self.of(&[agent, run])
     }
 
     /// The hash by which a directory finds an entry.

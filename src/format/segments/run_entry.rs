@@ -400,9 +400,14 @@ impl<'a> EntryHead<'a> {
 
     /// The entry.
     pub(crate) fn entry(&self) -> Decoded<RunEntry> {
-        at_most(self.stored, ExtentSize::MAX.bytes())?;
         let agent = AgentId::new(self.agent).map_err(|_| Damage::Truncated)?;
         let run = RunId::new(self.run).map_err(|_| Damage::Truncated)?;
+        self.entry_of(agent, run)
+    }
+
+    /// The entry, with ids that are known already.
+    pub(crate) fn entry_of(&self, agent: AgentId, run: RunId) -> Decoded<RunEntry> {
+        at_most(self.stored, ExtentSize::MAX.bytes())?;
         let mut entry = RunEntry::new(self.run_no, agent, run);
         (entry.document, entry.cold) = (self.is_document(), self.is_cold());
         (entry.late, entry.stored, entry.last_at) = (self.late, self.stored, self.last_at);

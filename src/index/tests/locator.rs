@@ -1,6 +1,6 @@
 //! The table that says where the entries of runs are.
 
-use super::log::{KEY, Log, RUNS};
+use super::log::{AGENTS, KEY, Log, RUNS};
 use crate::format::codec::Decoded;
 use crate::index::{Directories, Locator};
 use crate::types::RunNo;
@@ -38,7 +38,10 @@ fn each_entry_is_at_one_of_the_places_of_its_ids() {
                         KEY.ids.of_run(run)
                     };
                     let place = start + u64::from(directory.place(slot)?);
-                    assert!(locator.places(hash).contains(&place), "seed {seed}: {run}");
+                    for both in [None, Some(KEY.ids.of_both(agent, run))] {
+                        let (places, _) = locator.places((hash, both));
+                        assert!(places.contains(&place), "seed {seed}: {agent} {run}");
+                    }
                 }
                 Ok(())
             };
@@ -47,13 +50,25 @@ fn each_entry_is_at_one_of_the_places_of_its_ids() {
     }
 }
 
+/// Of each run id 8 entries are in the table itself.
+#[test]
+fn of_a_run_id_with_many_agents_few_places_are_those_of_other_agents() {
+    let (locator, _) = located(&Log::generate(3, 2_000, 60), |_| false);
+    for run in RUNS {
+        let count = |both| locator.places((KEY.ids.of_run(run), both)).0.len();
+        let of_agents = AGENTS.map(|agent| count(Some(KEY.ids.of_both(agent, run))));
+        assert!(count(None) > 60, "{run:?}");
+        assert!(of_agents.iter().sum::<usize>() <= count(None) + 8 * (AGENTS.len() - 1));
+    }
+}
+
 #[test]
 fn a_segment_at_the_place_of_another_one_adds_no_place_twice() {
     let log = Log::generate(1, 200, 30);
     let (locator, starts) = located(&log, |_| false);
-    let all = || RUNS.map(|run| locator.places(KEY.ids.of_run(run)));
+    let all = || RUNS.map(|run| locator.places((KEY.ids.of_run(run), None)));
     let before = all();
-    assert!(before.iter().all(|places| !places.is_empty()));
+    assert!(before.iter().all(|places| !places.0.is_empty()));
     for (index, segment) in log.segments().iter().enumerate() {
         let again = |directory: crate::format::Directory<'_>| {
             locator.add((*segment, 2), starts[index], &directory, Some(&|_| false))

@@ -1,11 +1,11 @@
 //! Looking runs up: by one directory after the other, and, after many lookups, by one table.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Compaction, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog,
+    Allow, Compaction, Durability, Error, Metadata, NewRecord, Options, Outcome, RunLog, RunRef,
     SpaceReturn,
 };
 
@@ -13,7 +13,7 @@ fn unsynced() -> Metadata<'static> {
     Metadata::default().durability(Durability::Process)
 }
 
-fn records(log: &RunLog, run: &str) -> Vec<(u64, Vec<u8>)> {
+fn records<'r>(log: &RunLog, run: impl Into<RunRef<'r>>) -> Vec<(u64, Vec<u8>)> {
     let trace = log.trace(run).unwrap().map(Result::unwrap);
     trace.map(|record| (record.seq().0, record.payload().to_vec())).collect()
 }
@@ -38,11 +38,11 @@ fn filled() -> (RunLog, Vec<String>) {
 #[test]
 fn runs_are_found_again_with_all_of_their_records() {
     let (log, runs) = filled();
-    let first: Vec<_> = runs.iter().map(|run| records(&log, run)).collect();
+    let first: Vec<_> = runs.iter().map(|run| records(&log, run.as_str())).collect();
     assert_eq!(first[17].len(), 320);
     for _ in 0..4 {
         for (run, first) in runs.iter().zip(&first) {
-            assert_eq!(&records(&log, run), first, "{run}");
+            assert_eq!(&records(&log, run.as_str()), first, "{run}");
             let summary = log.run(run).unwrap();
             assert_eq!(summary.records, first.len() as u64, "{run}");
             assert_eq!(log.agent_of(run).unwrap(), summary.agent);
@@ -56,7 +56,7 @@ fn what_happens_after_a_lookup_is_seen_by_the_next_one() {
     let (log, runs) = filled();
     for _ in 0..3 {
         for run in &runs {
-            drop(records(&log, run));
+            drop(records(&log, run.as_str()));
         }
     }
     log.delete_run(runs[20].as_str()).unwrap();
@@ -72,7 +72,7 @@ fn what_happens_after_a_lookup_is_seen_by_the_next_one() {
             assert!(matches!(gone, Error::RunNotFound { .. }), "{gone:?}");
             let two = log.trace(runs[30].as_str()).unwrap_err();
             assert!(matches!(two, Error::Ambiguous { .. }), "{two:?}");
-            assert_eq!(records(&log, &runs[40]).last().unwrap().1, b"late");
+            assert_eq!(records(&log, runs[40].as_str()).last().unwrap().1, b"late");
         }
     }
 }
@@ -107,7 +107,7 @@ fn runs_are_found_and_others_are_not_while_extents_are_used_again() {
             for number in 0..40 {
                 let run = format!("run-{of}-{number}");
                 if living.contains(&(of, number)) {
-                    assert_eq!(records(&log, &run).len() as u64, (number % 5) * 3, "{run}");
+                    assert_eq!(records(&log, run.as_str()).len() as u64, (number % 5) * 3, "{run}");
                     assert_eq!(log.agent_of(&run).unwrap().as_str(), "agent");
                 } else {
                     let gone = log.agent_of(&run).unwrap_err();
@@ -160,4 +160,83 @@ fn a_document_with_thousands_of_versions_has_one_place_for_each_segment() {
     assert!(stats.sealed_segments > 10, "{stats:?}");
     assert!(stats.lookup_bytes < 4_000 * 8, "{stats:?}");
     assert_eq!(log.docs().get("space", "key").unwrap().unwrap().payload(), b"value");
+}
+
+/// The agents that have a run with an id.
+fn agents_of(log: &RunLog, run: &str) -> Vec<String> {
+    let Err(Error::Ambiguous { agents, .. }) = log.agent_of(run) else { panic!("one agent") };
+    agents.iter().map(|agent| agent.as_str().to_owned()).collect()
+}
+
+/// Of so many entries with one hash the locator has most beside its table, by both ids.
+#[test]
+fn one_id_under_many_agents_means_the_run_of_the_named_agent_and_no_other_is_loaded() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let options = options.compaction(Compaction::new().automatic(false));
+    let mut log = options.clone().create_storage(storage.clone()).unwrap();
+    let mut living = BTreeMap::new();
+    for round in 0..4 {
+        for number in (0..400).filter(|number| number % 4 != round) {
+            let agent = format!("agent-{number}");
+            if living.contains_key(&agent) {
+                continue;
+            }
+            let writer = log.start_run(&agent, "main", unsynced()).unwrap();
+            let payload = format!("{agent} {round}").into_bytes();
+            let _ = writer.append(&payload).unwrap();
+            living.insert(agent.clone(), payload);
+            if number % 5 > 0 {
+                let _ = writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
+            }
+        }
+        for number in (0..400).filter(|number| number % 5 > 0 && (number + round) % 3 == 0) {
+            let agent = format!("agent-{number}");
+            let was_there = living.remove(&agent).is_some();
+            assert_eq!(log.delete_run((agent.as_str(), "main")).is_ok(), was_there, "{agent}");
+        }
+        log.checkpoint().unwrap();
+        if round == 1 {
+            log.compact().unwrap();
+        } else if round > 1 {
+            log.close().unwrap();
+            log = options.clone().open_storage(storage.clone()).unwrap();
+        }
+        for look in 0..200 {
+            assert!(look % 100 > 0 || agents_of(&log, "main").iter().eq(living.keys()), "{round}");
+            for agent in (look..400).step_by(80).map(|number| format!("agent-{number}")) {
+                let name = RunRef::from((agent.as_str(), "main"));
+                match living.get(&agent) {
+                    Some(payload) => assert_eq!(&records(&log, name)[0].1, payload, "{agent}"),
+                    None => assert!(matches!(log.run(name), Err(Error::RunNotFound { .. }))),
+                }
+            }
+        }
+    }
+    let before = log.stats().unwrap().active_runs;
+    let _ = log.start_run("another", "main", unsynced()).unwrap();
+    let late = log.append_to("agent-1", "main", &NewRecord::new(b"late"), Allow::everything());
+    assert_eq!(late.unwrap().seq.0, 1);
+    assert!(log.stats().unwrap().active_runs <= before + 2);
+    assert!(log.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_run_of_many_segments_does_not_hide_the_run_of_another_agent_with_its_id() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options::new().extent_size(64 << 10).background(false);
+    let log = options.clone().create_storage(storage.clone()).unwrap();
+    for (agent, count) in [("short", 1), ("long", 80), ("filler", 8)] {
+        let run = if agent == "filler" { agent } else { "main" };
+        let writer = log.start_run(agent, run, unsynced()).unwrap();
+        (0..count).for_each(|_| drop(writer.append(&[7; 15_000]).unwrap()));
+    }
+    log.close().unwrap();
+    let log = options.open_storage(storage).unwrap();
+    // Often enough that the table is made.
+    (0..2_000).for_each(|_| drop(log.run("none").unwrap_err()));
+    let more = NewRecord::new(b"more");
+    let _ = log.append_to("long", "main", &more, Allow::nothing()).unwrap();
+    assert_eq!(agents_of(&log, "main"), ["long", "short"]);
+    assert_eq!(log.run(("long", "main")).unwrap().records, 81);
 }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use super::{Batch, Committed, Expected, Write, most_urgent};
 use crate::engine::read::documents::{StoredVersion, Versions, VersionsInMemory, document_ids};
 use crate::engine::read::named::Detail;
-use crate::engine::read::resolve::{StoredRows, bring_in, make_room, stored_rows};
+use crate::engine::read::resolve::{bring_in, make_room};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::locks::Held;
 use crate::engine::state::active_runs::ActiveRun;
 use crate::engine::state::log_state::{LogState, Urgency};
+use crate::engine::state::stored_run::StoredRows;
 use crate::engine::values::Allow;
 use crate::engine::values::new_record::NewRecord;
 use crate::engine::write::Log;
-use crate::engine::write::append::{advance, find, next_seq};
+use crate::engine::write::append::{advance, next_seq};
 use crate::engine::write::chunks::{Body, ChunksOf, Rows, pending_put, pending_record};
 use crate::engine::write::pending_frame::PendingFrame;
 use crate::engine::write::ticket::Ticket;
@@ -209,7 +210,7 @@ impl Log {
         loop {
             let is_loaded = |write: &Planned<'_>, state: &LogState| {
                 matches!(write.write, Write::Append { .. })
-                    && state.active.by_id(write.id.as_str()).1
+                    && state.active.is_complete(write.id.as_str(), Some(&write.space))
             };
             let loaded: Vec<bool> = {
                 let mut state = self.reader.open()?;
@@ -219,11 +220,9 @@ impl Log {
             // What is deleted meanwhile is left out under the lock.
             let (mut state, stored) = self.reader.asked(|moment| {
                 let of = |(write, loaded): (&Planned<'_>, &bool)| match write.write {
-                    Write::Append { .. } if *loaded => Ok(Stored::Run(Vec::new())),
-                    Write::Append { .. } => stored_rows(moment, write.id.as_str()).map(Stored::Run),
-                    _ => {
-                        StoredVersion::all(moment, (&write.space, &write.id)).map(Stored::Document)
-                    }
+                    Write::Append { .. } if *loaded => Ok(Stored::Run(StoredRows::default())),
+                    Write::Append { .. } => moment.stored_rows(write.ids()).map(Stored::Run),
+                    _ => StoredVersion::all(moment, write.ids()).map(Stored::Document),
                 };
                 planned.iter().zip(&loaded).map(of).collect::<Result<Vec<_>>>()
             })?;
@@ -390,7 +389,7 @@ fn look_in(
     for (write, stored) in planned.iter().zip(stored) {
         documents.push(match stored {
             Stored::Run(runs) => {
-                bring_in(state, write.id.as_str(), runs)?;
+                bring_in(state, write.ids(), runs)?;
                 None
             }
             Stored::Document(stored) => {
@@ -455,9 +454,8 @@ fn check_expected(
 
 /// The run of a record, which must accept it; the one with the record's chunks, if any.
 fn run_of(state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
-    let run_no = find(state, &planned.space, &planned.id).ok_or_else(|| Error::RunNotFound {
-        run: planned.id.clone(),
-        agent: Some(planned.space.clone()),
+    let run_no = state.active.find(&planned.space, &planned.id).ok_or_else(|| {
+        Error::RunNotFound { run: planned.id.clone(), agent: Some(planned.space.clone()) }
     })?;
     if planned.run_no != RunNo(0) && planned.run_no != run_no {
         return Err(Error::Evicted { run: Some(planned.id.clone()) });
@@ -467,6 +465,10 @@ fn run_of(state: &mut LogState, planned: &Planned<'_>) -> Result<RunNo> {
 }
 
 impl<'a> Planned<'a> {
+    fn ids(&self) -> (&AgentId, &RunId) {
+        (&self.space, &self.id)
+    }
+
     fn record(&self) -> Option<NewRecord<'a>> {
         match self.write {
             Write::Put { value, .. } => Some(value),
