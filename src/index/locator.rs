@@ -32,8 +32,8 @@ const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 const PLACE_BITS: u32 = 40;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 const UNIT: u64 = ENTRY_ALIGN as u64;
-/// So many entries with one hash are in the table itself. Further ones of deleted runs are left out:
-/// a document may have had thousands of versions.
+/// So many entries with one hash are in the table itself. Further ones of deleted runs are left
+/// out: a document may have had thousands of versions.
 const MANY: usize = 8;
 /// So many entries of segments that are gone are always accepted.
 const FEW_STALE: usize = 1 << 8;

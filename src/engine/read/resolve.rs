@@ -110,8 +110,8 @@ pub(crate) fn bring_in(
             active.insert(ActiveRun::from_row(row));
         }
     }
-    let known = active.with_id(ids.1.as_str(), Some(ids.0)).filter_map(|run| active.get(run.1));
-    known.map(ActiveRun::check_read).collect::<Result<()>>()?;
+    let known = |run: &(AgentId, RunNo)| active.get(run.1).map_or(Ok(()), ActiveRun::check_read);
+    active.with_id(ids.1.as_str(), Some(ids.0)).try_for_each(known)?;
     active.complete(ids, stored.are_all);
     Ok(())
 }

@@ -241,8 +241,8 @@ impl ActiveRuns {
         self.by_id.get(run).is_some_and(|same| same.complete) || newest().is_some_and(is_newest)
     }
 
-    /// Notes that the newest run with these ids, if there is a living one, is in memory, and whether
-    /// that is so for all runs with this id.
+    /// Notes that the newest run with these ids, if there is a living one, is in memory, and
+    /// whether that is so for all runs with this id.
     pub(crate) fn complete(&mut self, (agent, run): (&AgentId, &RunId), are_all: bool) {
         let newest = self.find(agent, run);
         if let Some(newest) = newest.and_then(|newest| self.runs.get_mut(&newest)) {
