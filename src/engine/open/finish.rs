@@ -122,8 +122,7 @@ fn begin_epoch(log: &Log, state: &mut LogState, base: &Base, end: LogPosition) -
 impl LogState {
     /// Each crash that tears the log leaves a segment that is not full. Once there are so many that
     /// merging them makes several extents free, they are looked at like segments of which something
-    /// was deleted. Only the manifest is asked: a directory is no longer than the frames in front of
-    /// it.
+    /// was deleted. Only the manifest is asked: a directory is no longer than the frames before it.
     fn suspect_remains(&mut self, size: ExtentSize) {
         let segments = self.catalog.segments().iter().chain(&self.unapplied);
         let ends = segments.filter_map(|segment| Some((segment.id(), segment.sealed()?.end)));

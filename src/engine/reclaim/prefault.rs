@@ -3,8 +3,8 @@
 //! page cache costs a fault, and most of the first read of a run is that fault.
 //!
 //! The thread maps the tail and the sealed segments, the newest first after the opening, then each
-//! one that is sealed. It maps only pages in the page cache, so it neither reads from the device nor
-//! fills holes. It holds a segment only under a lock ([`Reclaimer::await_prefault`]), so it never
+//! one that is sealed. It maps only pages in the page cache, so it does not read from the device or
+//! fill holes. It holds a segment only under a lock ([`Reclaimer::await_prefault`]), so it never
 //! delays that an extent becomes free.
 
 use std::sync::Arc;

@@ -180,7 +180,9 @@ impl Catalog {
         found.sort_by_key(|run| run.run_no);
         found.dedup_by(|next, run| {
             let is_same = next.run_no == run.run_no;
-            run.entries.extend(next.entries.drain(..).filter(|_| is_same));
+            if is_same {
+                run.entries.append(&mut next.entries);
+            }
             is_same
         });
         for (segment, why) in unread {

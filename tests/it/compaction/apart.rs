@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use runlog::storage::MemoryStorage;
-use runlog::{Compaction, NewRecord, Outcome, ReadLog, ReaderOptions, RunLog};
+use runlog::{Compaction, NewRecord, Outcome, ReaderOptions, RunLog};
 use runlog_sim::SplitMix64;
 
 use crate::api::large_records::{Meanwhile, assert_clean, noise, options, payloads};
@@ -50,8 +50,8 @@ impl Long {
         fill(&self.log, &format!("{kind}-{}", self.fillers), self.random.below(14));
     }
 
-    /// Does `act` in front of a chunk of a large record; returns whether it did. Nothing rolls until
-    /// then: the clock is asked under a lock in a roll.
+    /// Does `act` in front of a chunk of a large record; returns whether it did. Nothing rolls before
+    /// that: the clock is asked under a lock in a roll.
     fn append_and(&mut self, act: impl FnOnce() + Send + 'static) -> bool {
         let number = self.random.index(4) + 1;
         let offset = self.log.stats().unwrap().end.offset as usize;
