@@ -50,8 +50,8 @@ impl Long {
         fill(&self.log, &format!("{kind}-{}", self.fillers), self.random.below(14));
     }
 
-    /// Does `act` in front of a chunk of a large record; returns whether it did. Before that nothing
-    /// rolls, since a roll asks the clock under a lock.
+    /// Does `act` in front of a chunk of a large record; returns whether it did. Nothing rolls
+    /// before that, since a roll asks the clock under a lock.
     fn append_and(&mut self, act: impl FnOnce() + Send + 'static) -> bool {
         let number = self.random.index(4) + 1;
         let offset = self.log.stats().unwrap().end.offset as usize;
