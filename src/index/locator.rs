@@ -150,8 +150,8 @@ impl Locator {
         Ok(())
     }
 
-    /// Where entries with this hash can start in the file: all, or those of which both ids have
-    /// that hash and perhaps some others. Returns also whether any were left out.
+    /// Where entries with this hash can start in the file. With the hash of both ids the answer
+    /// leaves out entries that have other ids. Returns also whether it left out any.
     pub(crate) fn places(&self, (hash, both): (u32, Option<u32>)) -> (Places, bool) {
         let (wanted, mut is_part) = (entry_of(hash, 0), false);
         let Some(shard) = self.shards.get(shard_of(hash)) else { return Default::default() };

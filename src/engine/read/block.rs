@@ -141,7 +141,7 @@ fn find_row<'p>(
     chunks: Chunks,
 ) -> Result<Vec<(&'p RunSlice, FrameHeader)>> {
     let missing = || Error::corrupt(Place::Frame(record.position), Damage::Missing);
-    let mut parts = opened.with_chunks_from(chunks.first);
+    let mut parts = opened.with_chunks_from(chunks.first).ok_or_else(missing)?;
     let (mut part, mut index) = (parts.next().ok_or_else(missing)?, 0);
     let mut row = Vec::new();
     for number in 0..chunks.count {

@@ -17,8 +17,8 @@ use crate::types::SegmentId;
 /// Which segments were mapped: they have [`Mark::Prefaulted`].
 #[derive(Debug, Default)]
 pub(crate) struct Prefault {
-    /// The tail when the locator had all segments that the store had when it was opened. Who adds
-    /// segments to the catalog tells it at once.
+    /// The tail when the first step began to add the segments of the opened store to the locator.
+    /// Checkpoints and compactions add later ones themselves.
     located: Option<SegmentId>,
     /// How many bytes of older segments were mapped.
     bytes: u64,
@@ -51,19 +51,20 @@ impl Reclaimer {
         if most == 0 || self.log.disk.is_closed() {
             return false;
         }
-        let (catalog, fresh, tail) = {
-            let state = self.log.state.lock();
-            (Arc::clone(&state.catalog), state.unapplied.clone(), state.tail.segment.id())
-        };
-        let known = catalog.segments();
-        let first = known.partition_point(|segment| segment.id() < prefault.from);
-        let all = known.iter().skip(first).chain(&fresh);
         let is_older = |segment: &Arc<Segment>| segment.id() < first_tail;
         let is_full = prefault.bytes >= most;
         let is_left = |segment: &&Arc<Segment>| {
             !(segment.is(Mark::Prefaulted) || is_full && is_older(segment))
         };
-        let Some(segment) = all.filter(is_left).max_by_key(|segment| segment.id()) else {
+        let (catalog, fresh, tail) = {
+            let state = self.log.state.lock();
+            let fresh = state.unapplied.iter().rfind(is_left).cloned();
+            (Arc::clone(&state.catalog), fresh, state.tail.segment.id())
+        };
+        let known = catalog.segments();
+        let first = known.partition_point(|segment| segment.id() < prefault.from);
+        let left = known.iter().skip(first).filter(is_left).chain(&fresh);
+        let Some(segment) = left.max_by_key(|segment| segment.id()) else {
             // The ids of outputs and of the next segments are larger.
             prefault.from = tail;
             return false;

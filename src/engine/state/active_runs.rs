@@ -232,8 +232,7 @@ impl ActiveRuns {
         self.with_id(run.as_str(), Some(agent)).next_back().map(|run| run.1)
     }
 
-    /// Whether what is in memory says all of the living runs with this id, or says which run of
-    /// this agent is the newest.
+    /// Whether all living runs with this id are in memory, or the newest one of this agent.
     pub(crate) fn is_complete(&self, run: &str, agent: Option<&AgentId>) -> bool {
         let newest = || self.with_id(run, Some(agent?)).next_back();
         let is_newest =
@@ -241,8 +240,8 @@ impl ActiveRuns {
         self.by_id.get(run).is_some_and(|same| same.complete) || newest().is_some_and(is_newest)
     }
 
-    /// Notes that the newest run with these ids, if there is a living one, is in memory, and
-    /// whether that is so for all runs with this id.
+    /// Notes that the newest living run with these ids, if there is one, is in memory. With
+    /// `are_all` all living runs with this id are.
     pub(crate) fn complete(&mut self, (agent, run): (&AgentId, &RunId), are_all: bool) {
         let newest = self.find(agent, run);
         if let Some(newest) = newest.and_then(|newest| self.runs.get_mut(&newest)) {

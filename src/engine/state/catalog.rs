@@ -156,7 +156,7 @@ impl Catalog {
     /// Whether it is known, without reading, that no segment has a run with this id.
     pub(crate) fn is_known_to_lack(&self, run: &str) -> bool {
         let Some(first) = self.segments.first() else { return true };
-        // What the locator has of an id, it has also of whichever agent.
+        // With any agent the answer has the first entries of the id, if there are some.
         let hashes = (first.ids().of_run(run), Some(0));
         self.is_located.get().is_some() && self.locator.places(hashes).0.is_empty()
     }

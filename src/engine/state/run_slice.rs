@@ -173,9 +173,9 @@ impl Opened {
         Self { agent, run, parts, with_chunks: OnceLock::new() }
     }
 
-    /// The slices with chunks from the one on that begins with this order, in the order of the
-    /// chunks.
-    pub(crate) fn with_chunks_from(&self, first: Lsn) -> impl Iterator<Item = &RunSlice> {
+    /// The slice whose first chunk has this order, and the later ones with chunks, in the order of
+    /// the chunks; `None` if no slice begins with that chunk.
+    pub(crate) fn with_chunks_from(&self, first: Lsn) -> Option<impl Iterator<Item = &RunSlice>> {
         let order = |at: &usize| self.parts.get(*at).map(|part| part.first_lsn);
         let all = self.with_chunks.get_or_init(|| {
             let has_chunks = |at: &usize| self.parts.get(*at).is_some_and(|part| part.chunks > 0);
@@ -183,10 +183,8 @@ impl Opened {
             all.sort_unstable_by_key(order);
             all
         });
-        let start = all.partition_point(|at| order(at) < Some(first));
-        let behind = all.iter().skip(start).filter_map(|at| self.parts.get(*at));
-        let is_first = behind.clone().next().is_some_and(|part| part.first_lsn == first);
-        behind.take(if is_first { usize::MAX } else { 0 })
+        let start = all.binary_search_by_key(&Some(first), order).ok()?;
+        Some(all.iter().skip(start).filter_map(|at| self.parts.get(*at)))
     }
 
     /// Where the first record with a sequence of at least `seq` is.

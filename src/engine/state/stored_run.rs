@@ -24,7 +24,7 @@ use crate::types::{AgentId, RunId, RunNo, SegmentId};
 /// What runs are looked up by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Name<'a> {
-    /// A run id: there can be a run of each agent, or only that of one agent is meant.
+    /// A run id, and the agent if the caller names one. Else there can be a run of each agent.
     Run(&'a str, Option<&'a str>),
     /// A namespace and a key: there can be several versions.
     Document(&'a str, &'a str),
@@ -41,7 +41,7 @@ impl<'a> Name<'a> {
         self.has_id_of(document, agent, run) && self.has_agent(agent)
     }
 
-    /// Whether the ids are this name's, of whichever agent a run is.
+    /// Whether the ids match this name. The agent of a run does not count.
     fn has_id_of(self, document: bool, agent: &str, run: &str) -> bool {
         match self {
             Self::Run(wanted, _) => !document && run == wanted,

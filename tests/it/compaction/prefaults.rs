@@ -72,3 +72,40 @@ fn mapping_segments_takes_back_no_space_on_a_tmpfs() {
     assert_eq!(blocks(), before);
     log.close().unwrap();
 }
+
+/// A segment that is set aside has a smaller id than an output that is made before it is full.
+#[test]
+fn each_segment_is_mapped_once_it_is_sealed_although_an_output_has_a_larger_id() {
+    let (background, (mapped, maps)) = (Background::default(), mpsc::channel());
+    let after = move |call: Call, _: &[u8]| {
+        if call.kind == OpKind::Read {
+            mapped.send(call.offset).unwrap();
+        }
+    };
+    let storage = Tap::around(Arc::new(MemoryStorage::new()), |_| Ok(()), after);
+    let log = options(&background).create_storage(storage).unwrap();
+    let map_all = || {
+        for _ in 0..100 {
+            background.run(Step::Prefault);
+        }
+    };
+    fill(&log);
+    for step in [Step::Reserve, Step::Sync, Step::Checkpoint] {
+        background.run(step);
+    }
+    let _ = log.gc(&Retention::new().keep_newest(1)).unwrap();
+    assert!(log.compact().unwrap().outputs > 0);
+    map_all();
+    let (before, _) = (log.stats().unwrap(), maps.try_iter().count());
+    for _ in 0..20 {
+        let run = log.start_run("agent", "more", ()).unwrap();
+        let _ = run.append(&[1; 8000]).unwrap();
+    }
+    for step in [Step::Sync, Step::Checkpoint] {
+        background.run(step);
+    }
+    map_all();
+    let sealed = log.stats().unwrap().sealed_segments - before.sealed_segments;
+    assert!(sealed > 1);
+    assert_eq!(maps.try_iter().count() as u64, sealed);
+}
