@@ -241,7 +241,7 @@ impl Store {
         let collected = self.log.gc(&policy).expect("collecting works");
         let completed = self.runs.values().filter(|run| run.ended.is_some()).count() as u64;
         let mut gone = 0;
-        for evicted in &collected.plan.evict {
+        for evicted in collected.plan.evict.iter() {
             let number = (0..12).find(|run| evicted.run == id(*run).as_str());
             assert!(self.goes(number.expect("it was started")), "{evicted:?}");
             gone += 1;

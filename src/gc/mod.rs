@@ -14,6 +14,7 @@ mod rule;
 #[cfg(feature = "serde")]
 mod serial;
 
+pub(crate) use self::plan::plan_each;
 pub use self::plan::{Candidate, Going, Inventory, Plan, Protected, Totals, plan};
 pub use self::retention::{Limits, Retention};
 pub use self::rule::{Protection, Rule};

@@ -110,6 +110,11 @@ impl Inventory {
         number
     }
 
+    /// The agent with this id, if one of its runs was added.
+    pub(crate) fn agent(&self, id: &str) -> Option<&AgentId> {
+        self.numbers.get_key_value(id).map(|(agent, _)| agent)
+    }
+
     /// The agent and the run at a place, in the order in which they were added.
     pub(crate) fn get(&self, place: usize) -> Option<(&AgentId, &Candidate)> {
         let entry = self.runs.get(place)?;
@@ -201,11 +206,32 @@ pub struct Plan {
 /// # Errors
 /// The errors of [`Retention::check`].
 pub fn plan(policy: &Retention, now: Timestamp, runs: &Inventory) -> Result<Plan> {
+    let mut plan = Plan::default();
+    plan.totals = plan_each(policy, now, runs, &mut |place, rule, protection| {
+        let Some((_, &Candidate { run_no, bytes, .. })) = runs.get(place) else { return };
+        match protection {
+            None => plan.going.push(Going { run_no, place, rule, bytes }),
+            Some(protection) => {
+                plan.protected.push(Protected { run_no, place, rule, protection, bytes });
+            }
+        }
+    })?;
+    Ok(plan)
+}
+
+/// As [`plan`], without a list: calls `due` for each run that a limit would delete, in the order of
+/// the ends, with its place, the limit, and why it is kept, if it is.
+pub(crate) fn plan_each(
+    policy: &Retention,
+    now: Timestamp,
+    runs: &Inventory,
+    due: &mut dyn FnMut(usize, Rule, Option<Protection>),
+) -> Result<Totals> {
     policy.check()?;
     let mut planning = Planning::new(policy, runs);
     planning.judge_each(now);
     planning.judge_bytes(policy);
-    Ok(planning.finish(policy.bytes_of_all()))
+    Ok(planning.finish(policy.bytes_of_all(), due))
 }
 
 /// The sort key of runs by newness; larger is newer.
@@ -351,24 +377,23 @@ impl<'a> Planning<'a> {
         }
     }
 
-    fn finish(self, most: Option<u64>) -> Plan {
-        let mut plan = Plan::default();
+    fn finish(
+        self,
+        most: Option<u64>,
+        due: &mut dyn FnMut(usize, Rule, Option<Protection>),
+    ) -> Totals {
+        let mut totals = Totals::default();
         for &place in &self.order {
             let entry = &self.runs[place];
-            let Candidate { run_no, bytes, .. } = entry.run;
             let protection = self.protection(entry);
-            plan.totals.add(&entry.run, protection.is_none() && self.goes(place));
-            match (self.fates[place], protection) {
-                (Fate::Stays, _) => {}
-                (Fate::Due(rule), None) => plan.going.push(Going { run_no, place, rule, bytes }),
-                (Fate::Due(rule), Some(protection)) => {
-                    plan.protected.push(Protected { run_no, place, rule, protection, bytes });
-                }
+            totals.add(&entry.run, protection.is_none() && self.goes(place));
+            if let Fate::Due(rule) = self.fates[place] {
+                due(place, rule, protection);
             }
         }
-        let kept = plan.totals.kept_bytes;
-        plan.totals.excess_bytes = most.map_or(0, |most| kept.saturating_sub(most));
-        plan
+        let kept = totals.kept_bytes;
+        totals.excess_bytes = most.map_or(0, |most| kept.saturating_sub(most));
+        totals
     }
 }
 

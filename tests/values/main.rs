@@ -165,7 +165,7 @@ fn what_the_store_said_of_a_run_names_that_run_and_no_later_one_with_its_ids() {
     let summary = log.run(&writer).unwrap();
     let trace = log.trace(&summary).unwrap();
     let plan = log.gc_plan(&Retention::new().max_age(Duration::from_nanos(1))).unwrap();
-    let planned = &plan.evict[0];
+    let planned = &plan.evict.iter().next().unwrap();
     assert_eq!((held.number(), planned.number()), (summary.number(), summary.number()));
 
     let names: [RunRef<'_>; 5] = [

@@ -3,9 +3,10 @@
 //! The catalog answers for everything up to its position, memory for later changes. A run that both
 //! know is listed from memory, which is newer.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crate::engine::read::listed::Listed;
 use crate::engine::read::named::Detail;
 use crate::engine::read::{Moment, Reader};
 use crate::engine::state::active_runs::ActiveRun;
@@ -16,9 +17,8 @@ use crate::engine::values::summary::RunSummary;
 use crate::engine::values::usage::{AgentUsage, Taken, Usage};
 use crate::error::{Error, Result};
 use crate::format::segments::run_set::RunSet;
-use crate::gc::{Candidate, Inventory};
 use crate::index::{self, IndexError, RowSummary, RunKey, RunList, RunRow};
-use crate::types::{AgentId, RunId, RunNo, RunRef, Timestamp};
+use crate::types::{AgentId, RunNo, RunRef, Timestamp};
 
 /// How many rows are fetched from the catalog at once.
 const PAGE: usize = 64;
@@ -96,53 +96,6 @@ impl Moment {
             },
             |(_, row): Row| Ok(row.map(RunSummary::from_row)),
         )
-    }
-}
-
-/// All runs as of one moment.
-#[derive(Default)]
-pub(crate) struct Listed {
-    pub(crate) inventory: Inventory,
-    agents: HashMap<String, AgentId>,
-    /// The run ids, concatenated, and where each of them ends.
-    ids: String,
-    ends: Vec<usize>,
-}
-
-impl Listed {
-    fn add(&mut self, row: &RowSummary<'_>) {
-        if row.document {
-            return;
-        }
-        let agent = match self.agents.get(row.agent) {
-            Some(agent) => agent.clone(),
-            None => {
-                // Ids in rows were checked when the rows were read.
-                let Ok(agent) = AgentId::new(row.agent) else { return };
-                self.agents.insert(row.agent.to_owned(), agent.clone());
-                agent
-            }
-        };
-        self.ids.push_str(row.run);
-        self.ends.push(self.ids.len());
-        self.inventory.push(
-            &agent,
-            Candidate {
-                run_no: row.run_no,
-                status: row.status,
-                created_at: row.created_at,
-                ended_at: row.ended_at.unwrap_or(row.last_at),
-                bytes: row.stored,
-                held: row.held,
-            },
-        );
-    }
-
-    /// The id of the run at this place of the inventory.
-    pub(crate) fn run_id(&self, place: usize) -> Result<RunId> {
-        let end_of = |place: usize| self.ends.get(place).copied().unwrap_or_default();
-        let start = place.checked_sub(1).map_or(0, end_of);
-        Ok(RunId::new(self.ids.get(start..end_of(place)).unwrap_or_default())?)
     }
 }
 
@@ -279,14 +232,14 @@ impl Reader {
             let mut listed = Listed::default();
             catalog.each_summary(&mut |row| {
                 if !in_memory.contains(&row.run_no) && !deleted.contains(row.run_no) {
-                    listed.add(&row);
+                    listed.add_row(&row);
                 }
             })?;
             Ok(listed)
         });
         let mut listed = listed?;
         for row in &active {
-            listed.add(&row.summary());
+            listed.add_row(&row.summary());
         }
         Ok((listed, catalog))
     }

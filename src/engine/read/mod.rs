@@ -5,6 +5,7 @@ pub(crate) mod by_number;
 pub(crate) mod cursor;
 pub(crate) mod documents;
 pub(crate) mod list;
+pub(crate) mod listed;
 pub(crate) mod named;
 pub(crate) mod receipts;
 pub(crate) mod record;

@@ -6,6 +6,7 @@
 
 mod erase;
 mod full_disk;
+pub(crate) mod planned;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::engine::compact::Compactor;
 use crate::engine::read::named::Detail;
 use crate::engine::read::{Moment, Reader};
 use crate::engine::reclaim::Reclaimer;
+use crate::engine::retain::planned::{PlannedEviction, PlannedEvictions};
 use crate::engine::setup::due::Wanted;
 use crate::engine::setup::memory;
 use crate::engine::state::catalog::Catalog;
@@ -24,9 +26,9 @@ use crate::engine::write::Log;
 use crate::error::{Error, Result};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt};
 use crate::format::segments::run_set::RunSet;
-use crate::gc::{Protection, Retention, Rule, Totals, plan};
+use crate::gc::{Candidate, Protection, Retention, Rule, Totals, plan_each};
 use crate::index::RunRow;
-use crate::types::{AgentId, RunId, RunNo, RunRef, RunStatus, SegmentId, Timestamp};
+use crate::types::{AgentId, RunId, RunNo, RunRef, SegmentId, Timestamp};
 
 /// The most bytes of evictions that are placed under one lock.
 const EVICT_FRAME: usize = 32 << 10;
@@ -48,46 +50,11 @@ const MANY: u64 = 1000;
 #[must_use = "a plan deletes nothing"]
 pub struct GcPlan {
     /// The runs to delete, in the order of their ends.
-    pub evict: Vec<PlannedEviction>,
+    pub evict: PlannedEvictions,
     /// The runs that are kept although a limit says otherwise.
     pub protected: Vec<ProtectedRun>,
     /// The totals, for the runs that the policy covers.
     pub totals: Totals,
-}
-
-/// A run that a plan deletes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub struct PlannedEviction {
-    /// The agent.
-    pub agent: AgentId,
-    /// The run.
-    pub run: RunId,
-    /// How it ended.
-    pub status: RunStatus,
-    /// When it ended.
-    pub ended_at: Timestamp,
-    /// Why it is deleted; if several rules apply, the first in the order number, age, bytes.
-    pub rule: Rule,
-    /// The bytes of its frames, headers included.
-    pub bytes: u64,
-    #[cfg_attr(feature = "serde", serde(rename = "number"))]
-    run_no: RunNo,
-}
-
-impl PlannedEviction {
-    /// The number of the run; see [`RunSummary::number`](crate::RunSummary::number).
-    pub fn number(&self) -> RunNo {
-        self.run_no
-    }
-}
-
-impl<'a> From<&'a PlannedEviction> for RunRef<'a> {
-    /// The run that the plan was made for, and not a later run with the same ids.
-    fn from(planned: &'a PlannedEviction) -> Self {
-        Self::from((&planned.agent, &planned.run)).numbered(planned.run_no)
-    }
 }
 
 /// A run that is kept although a limit says otherwise.
@@ -157,8 +124,7 @@ impl Retainer {
 
     /// Evicts the runs of a caller's own plan. Runs that may not be deleted are skipped.
     pub(crate) fn evict(&self, runs: &[(RunRef<'_>, Rule)]) -> Result<Collected> {
-        let mut plan =
-            GcPlan { evict: Vec::new(), protected: Vec::new(), totals: Totals::default() };
+        let (mut going, mut bytes) = (PlannedEvictions::default(), 0_u64);
         let mut named = HashSet::new();
         for &(run, rule) in runs {
             if rule == Rule::Erased {
@@ -172,22 +138,13 @@ impl Retainer {
                 Err(error) => return Err(error),
             };
             let row = found.row(run_no)?;
-            if !row.status.is_ended() || row.is_held() || !named.insert(run_no) {
-                continue;
+            if row.status.is_ended() && !row.is_held() && named.insert(run_no) {
+                bytes = bytes.saturating_add(row.stored);
+                going.push(&row.summary(), rule);
             }
-            plan.totals.going_bytes = plan.totals.going_bytes.saturating_add(row.stored);
-            plan.evict.push(PlannedEviction {
-                agent: row.agent.clone(),
-                run: row.run.clone(),
-                status: row.status,
-                ended_at: row.ended_at.unwrap_or(row.last_at),
-                rule,
-                bytes: row.stored,
-                run_no,
-            });
         }
-        plan.totals.going = plan.evict.len() as u64;
-        self.carry_out(plan, None)
+        let totals = Totals { going: going.len() as u64, going_bytes: bytes, ..Totals::default() };
+        self.carry_out(GcPlan { evict: going, protected: Vec::new(), totals }, None)
     }
 
     /// Carries out a plan. `catalog` is the one that it was made with, if it is for all runs.
@@ -210,11 +167,7 @@ impl Retainer {
         }
         done?;
         if evicted.len() < plan.evict.len() as u64 {
-            let passed: u64 = plan
-                .evict
-                .extract_if(.., |run| !evicted.contains(run.run_no))
-                .map(|run| run.bytes)
-                .sum();
+            let passed = plan.evict.retain(|run_no| evicted.contains(run_no));
             plan.totals.going = plan.evict.len() as u64;
             plan.totals.going_bytes = plan.totals.going_bytes.saturating_sub(passed);
         }
@@ -269,17 +222,17 @@ impl Retainer {
     /// Evicts runs that are neither held nor gone, and adds them to `evicted`, even on an error.
     fn evict_all(
         &self,
-        runs: &[PlannedEviction],
+        runs: &PlannedEvictions,
         planned: Option<&Arc<Catalog>>,
         evicted: &mut RunSet,
     ) -> Result<()> {
         // A suspect is counted again, run by run. Few deletions must not count the entire store.
-        let few = Some(runs).filter(|runs| runs.len() <= LOCATED).unwrap_or_default();
+        let few = runs.iter().filter(|_| runs.len() <= LOCATED);
         let moment = Moment::of(&self.log.state.lock());
-        let segments_of = |run: &PlannedEviction| {
+        let segments_of = |run: PlannedEviction| {
             moment.stored_in(Name::new(false, &run.agent, &run.run), run.run_no)
         };
-        let located: Result<Vec<_>> = few.iter().map(segments_of).collect();
+        let located: Result<Vec<_>> = few.map(segments_of).collect();
         let located: BTreeSet<SegmentId> = located.into_iter().flatten().flatten().collect();
         // While its deleted runs are held, each deletion copies the whole set.
         let Moment { catalog, deleted } = moment;
@@ -299,21 +252,25 @@ impl Retainer {
 
     fn evict_each(
         &self,
-        runs: &[PlannedEviction],
+        runs: &PlannedEvictions,
         planned: Option<&Arc<Catalog>>,
         evicted: &mut RunSet,
     ) -> Result<()> {
         let now = self.log.setup.now();
-        let (mut rest, mut most) = (runs, EVICT_FRAME);
-        while !rest.is_empty() {
+        let (mut rest, mut next, mut most) = (runs.iter(), Vec::new(), EVICT_FRAME);
+        loop {
+            next.extend(rest.by_ref().take(EVICTED_AT_ONCE - next.len()));
             // As many as fit one frame.
             let mut len = 0;
             let fits = |run: &&PlannedEviction| {
                 len += eviction(run, now).encoded_len();
                 len <= most
             };
-            let count = rest.iter().take(EVICTED_AT_ONCE).take_while(fits).count().max(1);
-            let some = rest.get(..count).unwrap_or(rest);
+            let count = next.iter().take_while(fits).count().max(1);
+            let some = next.get(..count).unwrap_or_default();
+            if some.is_empty() {
+                return Ok(());
+            }
             let (mut state, rows) = self.log.reader.asked(|moment| rows(moment, some, planned))?;
             let (mut items, mut len, mut seen) = (Vec::new(), 0, 0);
             for run in some {
@@ -328,7 +285,7 @@ impl Retainer {
                 }
             }
             if items.is_empty() {
-                rest = rest.get(seen..).unwrap_or_default();
+                next.drain(..seen);
                 continue;
             }
             match self.log.place_evictions(&mut state, &items, now) {
@@ -339,7 +296,7 @@ impl Retainer {
                 }
                 placed => _ = placed?,
             }
-            rest = rest.get(seen..).unwrap_or_default();
+            next.drain(..seen);
             evicted.extend(items.iter().map(|item| item.run_no));
             let is_late = state.is_late();
             drop(state);
@@ -347,7 +304,6 @@ impl Retainer {
                 self.log.due.catch_up();
             }
         }
-        Ok(())
     }
 
     /// Whether most runs of the index are deleted: rebuilding it is faster then, and small.
@@ -362,31 +318,15 @@ impl Retainer {
 pub(crate) fn gc_plan_of(reader: &Reader, policy: &Retention) -> Result<(GcPlan, Arc<Catalog>)> {
     policy.check()?;
     let (listed, catalog) = reader.list_all()?;
-    let planned = plan(policy, reader.setup.now(), &listed.inventory)?;
-    let mut found = GcPlan { evict: Vec::new(), protected: Vec::new(), totals: planned.totals };
-    for going in planned.going {
-        let Some((agent, run)) = listed.inventory.get(going.place) else { continue };
-        found.evict.push(PlannedEviction {
-            agent: agent.clone(),
-            run: listed.run_id(going.place)?,
-            status: run.status,
-            ended_at: run.ended_at,
-            rule: going.rule,
-            bytes: going.bytes,
-            run_no: going.run_no,
-        });
-    }
-    for kept in planned.protected {
-        let Some((agent, _)) = listed.inventory.get(kept.place) else { continue };
-        found.protected.push(ProtectedRun {
-            agent: agent.clone(),
-            run: listed.run_id(kept.place)?,
-            rule: kept.rule,
-            protection: kept.protection,
-            bytes: kept.bytes,
-        });
-    }
-    Ok((found, catalog))
+    let (mut due, mut protected) = (Vec::new(), Vec::new());
+    let now = reader.setup.now();
+    let totals = plan_each(policy, now, &listed.inventory, &mut |place, rule, protection| {
+        let Some(protection) = protection else { return due.push((place, rule)) };
+        protected.extend(listed.get(place).map(|(agent, run, &Candidate { bytes, .. })| {
+            ProtectedRun { agent: agent.clone(), run, rule, protection, bytes }
+        }));
+    })?;
+    Ok((GcPlan { evict: PlannedEvictions { listed, due }, protected, totals }, catalog))
 }
 
 /// The rows of these runs in the catalog; `None` if it covers what that of the plan does. Then what

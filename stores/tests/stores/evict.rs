@@ -27,7 +27,8 @@ fn what_is_named_goes_for_the_reason_that_is_named_and_what_may_not_go_stays() {
     let runs: Vec<(RunRef<'_>, Rule)> =
         named.iter().chain(&more).map(|&(run, rule)| (("agent", run).into(), rule)).collect();
     let gone = log.evict(&runs).unwrap().plan;
-    let told: Vec<_> = gone.evict.iter().map(|run| (run.run.as_str(), run.rule)).collect();
+    let told: Vec<_> = gone.evict.iter().collect();
+    let told: Vec<_> = told.iter().map(|run| (run.run.as_str(), run.rule)).collect();
     assert_eq!(told, [("old", Rule::Age), ("many", Rule::NewestN)]);
     assert_eq!(gone.totals.going, 2);
     let left: Vec<_> = log.list_runs(&RunQuery::new().agent("agent").limit(9)).unwrap().runs;

@@ -183,7 +183,7 @@ fn the_store_lives_in_its_log_beside_raw_runs() {
     let limits = Limits::new().keep_newest(1);
     let policy = Retention::new().for_agent(AgentId::new("b").unwrap(), limits);
     let plan = log.gc_plan(&policy).unwrap().evict;
-    assert_eq!(plan.iter().map(|run| run.run.as_str()).collect::<Vec<_>>(), ["old"]);
+    assert_eq!(plan.iter().map(|run| run.run.to_string()).collect::<Vec<_>>(), ["old"]);
     assert_eq!(ids(&store, "b"), ["new", "old"]);
     let on = RunStore::on(log, RetentionConfig::default());
     assert_eq!(ids(&on, "a"), ["r"]);

@@ -165,7 +165,7 @@ fn retain(log: &RunLog, board: &Board, over: &Receiver<()>) -> u64 {
     let mut evicted = 0;
     while over.recv_timeout(RETENTION_EVERY) == Err(RecvTimeoutError::Timeout) {
         let plan = log.gc_plan(&policy).unwrap();
-        let ids = |run: &runlog::PlannedEviction| (run.agent.to_string(), run.run.to_string());
+        let ids = |run: runlog::PlannedEviction| (run.agent.to_string(), run.run.to_string());
         let ids: Vec<_> = plan.evict.iter().map(ids).collect();
         let mut ends = vec![0; LANES as usize];
         for (_, run) in &ids {

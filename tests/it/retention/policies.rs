@@ -13,6 +13,8 @@ use runlog::{
 };
 use runlog_sim::{SimClock, SimEntropy};
 
+use crate::support::allocations::most_of;
+
 fn clock() -> SimClock {
     SimClock::new(runlog::Timestamp(1_000_000_000))
 }
@@ -428,4 +430,25 @@ fn a_summary_names_its_own_run_and_none_that_has_its_ids_later() {
     assert_eq!(log.erase_run(&first).unwrap().bytes, 0);
     assert_eq!(log.run(&second).unwrap(), second);
     assert_eq!(log.evict(&[((&second).into(), Rule::Deleted)]).unwrap().plan.evict.len(), 1);
+}
+
+#[test]
+fn a_plan_takes_no_allocation_for_each_run() {
+    let clock = clock();
+    let log = options(&clock).create_storage(Arc::new(MemoryStorage::new())).unwrap();
+    let planned = |runs: usize| {
+        write_runs(
+            &log,
+            &clock,
+            &(0..runs).map(|run| format!("{runs}-{run}")).collect::<Vec<_>>(),
+            1,
+        );
+        log.checkpoint().unwrap();
+        most_of(|| log.gc_plan(&Retention::new().keep_newest(10)).unwrap())
+    };
+    let ((few, least), (many, most)) = (planned(100), planned(10_000));
+    let more = many.evict.len() - few.evict.len();
+    assert_eq!(more, 10_000);
+    println!("{} bytes a run", (most - least) / more);
+    assert!(most - least < more * 160, "{most} and {least} bytes");
 }

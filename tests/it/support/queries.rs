@@ -216,8 +216,8 @@ impl World {
     pub(super) fn plan(&mut self, policy: &Retention) -> Result<(GcPlan, Vec<(usize, Rule)>)> {
         // Every run is larger than a byte, so this plan has the bytes of each.
         let all = self.log().gc_plan(&Retention::new().max_bytes(1))?;
-        let going = all.evict.iter().map(|run| (&run.agent, &run.run, run.bytes));
-        let staying = all.protected.iter().map(|run| (&run.agent, &run.run, run.bytes));
+        let going = all.evict.iter().map(|run| (run.agent, run.run, run.bytes));
+        let staying = all.protected.iter().cloned().map(|run| (run.agent, run.run, run.bytes));
         let bytes: BTreeMap<(String, String), u64> = going
             .chain(staying)
             .map(|(agent, run, bytes)| ((agent.to_string(), run.to_string()), bytes))
