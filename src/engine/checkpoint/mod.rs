@@ -266,14 +266,16 @@ impl Checkpoints {
         let state = &mut *guard;
         state.unapplied.drain(..fresh.len());
         state.catalog = Arc::new(next);
-        if let Some(through) = through {
-            state.active.settle(through, &state.tail.builder);
-        }
+        let settle = |through| state.active.settle(through, &state.tail.builder);
+        let has_freed_much = through.is_some_and(settle);
         // Without a fresh segment nothing has changed for a compaction.
         if !fresh.is_empty() && state.has_many_suspects() {
             self.log.due.want(Wanted::COMPACT);
         }
         drop(guard);
+        if has_freed_much {
+            memory::give_back();
+        }
         for segment in fresh {
             // A failure costs only some space.
             let _ = setup.watch_failure(Activity::GiveBack, || self.trim_sealed(segment));

@@ -353,8 +353,9 @@ impl ActiveRuns {
     }
 
     /// Notes that the catalog covers everything through `through`: forgets what is up to there, and
-    /// runs without anything left to remember.
-    pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) {
+    /// runs without anything left to remember. Returns whether these were many.
+    pub(crate) fn settle(&mut self, through: SegmentId, builder: &DirectoryBuilder) -> bool {
+        let before = self.len();
         for run in self.runs.values_mut() {
             run.fresh.retain(|(segment, _)| *segment > through);
         }
@@ -367,7 +368,13 @@ impl ActiveRuns {
         for run_no in done.collect::<Vec<_>>() {
             self.remove(run_no);
         }
+        let is_much = before - self.len() >= RUNS_DUE;
         self.kept = self.len();
+        if is_much {
+            self.runs.shrink_to(self.kept + RUNS_DUE);
+            self.by_id.shrink_to(self.kept + RUNS_DUE);
+        }
+        is_much
     }
 
     /// The versions of all documents in memory, without those that are not written yet.

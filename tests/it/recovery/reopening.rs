@@ -9,11 +9,13 @@ use std::time::Duration;
 use runlog::env::Environment;
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Compaction, Durability, Metadata, NewRecord, Options, Outcome, RunLog, RunSummary, Timestamp,
+    Compaction, Durability, Metadata, NewRecord, Options, Outcome, ReaderOptions, Retention,
+    RunLog, RunSummary, Timestamp,
 };
 use runlog_sim::{OpKind, SimClock, SimDisk, Survivors};
 use tempfile::TempDir;
 
+use crate::support::allocations::most_of;
 use crate::support::background::Background;
 use crate::support::tap::Tap;
 use crate::support::told::Ends;
@@ -245,4 +247,44 @@ fn what_was_deleted_before_an_opening_is_compacted_without_another_deletion() {
         assert!(kept.len() == 160 && log.verify().unwrap().is_clean());
         log.close().unwrap();
     }
+}
+
+/// Each opening after a kill and each copy leaves out numbers, up to 2^40 of them.
+#[test]
+fn run_numbers_that_are_far_apart_cost_no_memory() {
+    let taken = |is_killed: bool| {
+        let storage = Arc::new(MemoryStorage::new());
+        options().create_storage(storage.clone()).unwrap().close().unwrap();
+        let mut image = storage.to_bytes();
+        for round in 0..=100 {
+            let storage = Arc::new(MemoryStorage::from_bytes(image));
+            let log = options().open_storage(storage.clone()).unwrap();
+            write_ended(&log, round * 10..round * 10 + 10);
+            log.sync().unwrap();
+            if round % 2 == 0 {
+                let _ = log.delete_run(&format!("short-{}", round * 10 + 5)).unwrap();
+            }
+            let killed = storage.to_bytes();
+            log.close().unwrap();
+            image = if is_killed { killed } else { storage.to_bytes() };
+        }
+        let copy = Arc::new(MemoryStorage::new());
+        let image = Arc::new(MemoryStorage::from_bytes(image));
+        let reader = ReaderOptions::new().open_storage(image).unwrap();
+        let _ = reader.backup_to_storage(copy.clone()).unwrap();
+        let (last, memory) = most_of(|| {
+            let log = options().open_storage(copy).unwrap();
+            write_ended(&log, 9000..9001);
+            let kept = log.gc(&Retention::new().keep_newest(100)).unwrap();
+            assert_eq!(kept.plan.totals.kept, 100);
+            let last = log.run("short-9000").unwrap().number();
+            log.close().unwrap();
+            last
+        });
+        println!("the last run has the number {last}, and the store took {memory} bytes");
+        (last, memory)
+    };
+    let ((_, without), (last, with)) = (taken(false), taken(true));
+    assert!(last.0 > 1 << 40, "{last}");
+    assert!(with < without + (256 << 10), "{with} and {without} bytes");
 }
