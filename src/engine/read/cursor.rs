@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub(crate) use self::ahead::Ready;
-use self::ahead::{AHEAD, Ahead, Where, foresee};
+use self::ahead::{Ahead, Where};
 use crate::engine::read::block::OpenBlock;
 use crate::engine::read::record::{Record, RecordView};
 use crate::engine::state::payload::{CheckedFrame, Payload, Source};
@@ -28,6 +28,57 @@ struct Listed<'o> {
     spot: Spot,
 }
 
+/// How many records ahead bytes are prefetched.
+const AHEAD: u32 = 3;
+
+/// Records that start within this many bytes of one another are read as one stream.
+const STREAM: u32 = 2 << 10;
+
+/// The offsets of some records that follow one another in a slice.
+#[derive(Debug, Default)]
+struct Next {
+    /// The first of these records.
+    first: Spot,
+    offsets: Vec<u32>,
+}
+
+impl Next {
+    /// The offset of the record at this place, if it can be read.
+    #[inline]
+    fn offset(&mut self, part: &RunSlice, spot: Spot) -> Option<u32> {
+        if let Some(offset) = self.get(spot) { Some(offset) } else { self.load(part, spot) }
+    }
+
+    #[inline]
+    fn get(&self, spot: Spot) -> Option<u32> {
+        let behind = spot.index.checked_sub(self.first.index)?;
+        self.offsets.get(behind as usize).filter(|_| spot.part == self.first.part).copied()
+    }
+
+    #[inline(never)]
+    fn load(&mut self, part: &RunSlice, spot: Spot) -> Option<u32> {
+        self.first = spot;
+        part.offsets_from(spot.index, &mut self.offsets).ok()?;
+        for offset in self.offsets.iter().take(AHEAD as usize + 1) {
+            part.segment.prefetch(*offset);
+        }
+        self.get(spot)
+    }
+
+    /// Prefetches a record behind this place while the ones before it are checked: otherwise each
+    /// record of interleaved runs would wait for memory. The processor itself prefetches close
+    /// records.
+    #[inline]
+    fn prefetch(&self, part: &RunSlice, spot: Spot) {
+        let at = |ahead| self.get(Spot { index: spot.index + ahead, ..spot });
+        if let (Some(before), Some(offset)) = (at(AHEAD - 1), at(AHEAD))
+            && offset.wrapping_sub(before) > STREAM
+        {
+            part.segment.prefetch(offset);
+        }
+    }
+}
+
 /// The rest of a run between two ends, and the state at the front.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
@@ -38,6 +89,8 @@ pub(crate) struct Walk {
     expected: Option<Seq>,
     /// The last block that was read.
     block: Option<Box<OpenBlock>>,
+    /// Offsets of the next records.
+    next: Next,
     /// What was read ahead where there are no views.
     ahead: Option<Box<Ahead>>,
     /// The segment of the last record that the caller keeps.
@@ -177,7 +230,7 @@ impl Walk {
         if part.segment.disk().is_closed() {
             return None;
         }
-        let offset = part.offset(index).ok()?;
+        let offset = self.next.offset(part, self.front)?;
         let (header, stored) = part.segment.frames().record(part.segment.mapped()?, offset)?;
         if header.run_no != self.run_no || self.expected != Some(header.seq) {
             return None;
@@ -185,7 +238,7 @@ impl Walk {
         self.expected = Some(Seq(header.seq.0.checked_add(1)?));
         self.front.index = index + 1;
         self.looks += 1;
-        foresee(part, index + 1 + AHEAD);
+        self.next.prefetch(part, self.front);
         Some((header, stored))
     }
 
@@ -239,7 +292,6 @@ impl Walk {
         }
         self.expected = seq.map(|seq| Seq(seq.0.saturating_add(1)));
         self.front.index += 1;
-        foresee(part, self.front.index + AHEAD);
         checked
     }
 

@@ -80,7 +80,6 @@ impl Pin {
 impl Trace {
     #[inline]
     pub(crate) fn new(opened: Arc<Opened>, run_no: RunNo, pin: Option<Pin>) -> Self {
-        opened.foresee();
         let walk = Walk::new(&opened, run_no);
         Self { opened, walk, pin, moving: None, lost_end: None }
     }

@@ -1,6 +1,5 @@
 //! What one segment contains of a run: the way from a run to the offsets of its records.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::engine::state::segment::Segment;
@@ -32,19 +31,9 @@ pub(crate) struct RunSlice {
 #[derive(Debug, Clone)]
 pub(crate) enum Offsets {
     /// In the directory of a sealed segment, from item `first` of the list of the run.
-    Stored { list: OffsetList, first: u32, checked: Checked },
+    Stored { list: OffsetList, first: u32 },
     /// In memory, for the tail.
     Listed(Arc<[u32]>),
-}
-
-/// The last group of offsets whose check matched.
-#[derive(Debug)]
-pub(crate) struct Checked(AtomicU32);
-
-impl Clone for Checked {
-    fn clone(&self) -> Self {
-        Self(AtomicU32::new(self.0.load(Ordering::Relaxed)))
-    }
 }
 
 impl RunSlice {
@@ -70,8 +59,7 @@ impl RunSlice {
         slices.extend(segment.in_directory(|directory| {
             let ((parts, list), mut first) = (directory.parts_at(at, run_no)?, 0);
             let slice = |part: RunPart| {
-                let checked = Checked(AtomicU32::new(u32::MAX));
-                let offsets = Offsets::Stored { list, first, checked };
+                let offsets = Offsets::Stored { list, first };
                 first += part.listed();
                 Self::new(segment, &part, offsets)
             };
@@ -105,23 +93,36 @@ impl RunSlice {
     }
 
     /// The offset of record `index`. The offsets of chunks follow those of records.
-    #[allow(clippy::inline_always, reason = "a trace asks for each record")]
-    #[inline(always)]
     pub(crate) fn offset(&self, index: u32) -> Result<u32> {
         match &self.offsets {
             Offsets::Listed(offsets) => {
                 let offset = offsets.get(index as usize).copied();
                 offset.ok_or_else(|| self.segment.damaged_directory(Damage::Missing))
             }
-            Offsets::Stored { list, first, checked } => {
-                let (index, group) = (first + index, (first + index) / GROUP);
-                if checked.0.load(Ordering::Relaxed) != group {
-                    self.segment.in_directory(|found| found.check_group(*list, group))?;
-                    checked.0.store(group, Ordering::Relaxed);
-                }
-                self.segment.in_directory(|directory| directory.offset(*list, index))
+            Offsets::Stored { list, first } => {
+                self.segment.in_directory(|directory| directory.offset(*list, first + index))
             }
         }
+    }
+
+    /// Puts the offsets of record `index` and of others behind it into a list: those that have one
+    /// check in the directory.
+    pub(crate) fn offsets_from(&self, index: u32, offsets: &mut Vec<u32>) -> Result<()> {
+        offsets.clear();
+        match &self.offsets {
+            Offsets::Listed(all) => {
+                offsets.extend(all.iter().skip(index as usize).take(GROUP as usize));
+            }
+            Offsets::Stored { list, first } => {
+                let index = first + index;
+                self.segment.in_directory(|directory| {
+                    let group = directory.group(*list, index / GROUP)?;
+                    offsets.extend(group.skip((index % GROUP) as usize));
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// The index of the first record at this offset, which is also that of record `index`.

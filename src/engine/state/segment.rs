@@ -324,7 +324,7 @@ impl Segment {
     }
 
     /// Prefetches the first bytes of the frame at `offset`, if there is a view.
-    pub(crate) fn foresee(&self, offset: u32) {
+    pub(crate) fn prefetch(&self, offset: u32) {
         if let Some(bytes) = self.region.get().and_then(|region| region.get(offset as usize..)) {
             prefetch(bytes);
         }

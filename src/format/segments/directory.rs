@@ -164,7 +164,7 @@ impl<'a> Directory<'a> {
             }
             let list = self.list_of(slot)?;
             for group in 0..list.len.div_ceil(GROUP) {
-                self.check_group(list, group)?;
+                let _ = self.group(list, group)?;
             }
             hashes.push((self.tables.ids.of_entry(&entry), slot));
             (end, last_run) = (at + head.entry_len(), Some(head.run_no));
@@ -409,29 +409,32 @@ impl<'a> Directory<'a> {
         Ok((head.parts(), OffsetList { at, len: head.listed }))
     }
 
-    /// Checks the offsets of one group of a list.
-    pub(crate) fn check_group(&self, list: OffsetList, group: u32) -> Decoded<()> {
+    /// The offsets of one group of a list, of which the check matched.
+    pub(crate) fn group(
+        &self,
+        list: OffsetList,
+        group: u32,
+    ) -> Decoded<impl Iterator<Item = u32> + use<'a>> {
         let (first, len) = (group.saturating_mul(GROUP), list.len);
         let count = len.checked_sub(first).filter(|left| *left > 0).ok_or(Damage::Truncated)?;
         let at = offset_at(list.at, first) - 4;
         let mut reader = Reader::at(self.bytes, at);
         let stored = reader.u32()?;
-        let bytes = reader.bytes(count.min(GROUP) as usize * 4)?;
-        check_crc(stored, check_at(&self.tables.salted, at, bytes))
+        let bytes = reader.bytes(count.min(GROUP) as usize * OFFSET_LEN)?;
+        check_crc(stored, check_at(&self.tables.salted, at, bytes))?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)))
     }
 
-    /// Item `index` of a list of offsets, of which the group was checked.
+    /// Item `index` of a list of offsets.
     pub(crate) fn offset(&self, list: OffsetList, index: u32) -> Decoded<u32> {
         below(index, list.len)?;
-        u32_at(self.bytes, offset_at(list.at, index))
+        self.group(list, index / GROUP)?.nth((index % GROUP) as usize).ok_or(Damage::Truncated)
     }
 
     /// The offset of record `index` of the run in `slot`. Records count from 0 in each part; behind
     /// them are the chunks of the part, and then the next part.
     pub fn listed_offset(&self, slot: u32, index: u32) -> Decoded<u32> {
-        let list = self.list_of(slot)?;
-        self.check_group(list, index / GROUP)?;
-        self.offset(list, index)
+        self.offset(self.list_of(slot)?, index)
     }
 
     /// Where the entry in `slot` starts.

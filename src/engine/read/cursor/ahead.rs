@@ -5,7 +5,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use crate::engine::state::payload::CheckedFrame;
-use crate::engine::state::run_slice::{Offsets, Opened, RunSlice};
+use crate::engine::state::run_slice::RunSlice;
 use crate::engine::state::segment::{HEADER, Segment};
 use crate::engine::storage::disk::pieces::{PIECE, Piece};
 use crate::format::frames::frame::{FLAG_CHUNKS, FRAME_HEADER_LEN};
@@ -228,37 +228,5 @@ impl Ahead {
         segment.disk().read(from, self.own.get_mut(self.len..len)?).ok()?;
         self.len = len;
         Some(())
-    }
-}
-
-/// How many records ahead bytes are prefetched.
-pub(super) const AHEAD: u32 = 3;
-
-impl Opened {
-    /// Prefetches the first bytes that a walk from the front reads.
-    pub(crate) fn foresee(&self) {
-        if let Some(part) = self.parts.first()
-            && let Offsets::Listed(offsets) = &part.offsets
-        {
-            for offset in offsets.iter().take(AHEAD as usize) {
-                part.segment.foresee(*offset);
-            }
-        }
-    }
-}
-
-/// Records that start within this many bytes of one another are read as one stream.
-const STREAM: u32 = 2 << 10;
-
-/// Prefetches the bytes of record `index` while the records before it are checked: otherwise each
-/// record of interleaved runs would wait for memory. The processor itself prefetches close records.
-#[inline]
-pub(super) fn foresee(part: &RunSlice, index: u32) {
-    if let Offsets::Listed(offsets) = &part.offsets
-        && let Some(offset) = offsets.get(index as usize)
-        && let Some(before) = offsets.get(index as usize - 1)
-        && offset.wrapping_sub(*before) > STREAM
-    {
-        part.segment.foresee(*offset);
     }
 }
