@@ -42,8 +42,9 @@ pub(crate) struct Epoch {
     pub(crate) first: usize,
     /// The operations in front of which a crash is worth a look.
     pub(crate) boundaries: Vec<usize>,
-    /// Where the index was in order.
+    /// Where the index was in order, except where it was being built.
     pub(crate) ready: Vec<Range<usize>>,
+    pub(crate) building: Vec<Range<usize>>,
     /// After one cut of this many, a superblock or the end of the manifest is also damaged.
     pub(crate) harmed: u64,
 }
@@ -54,7 +55,8 @@ impl Epoch {
         let Abandoned { disk, model, machine, ready } = world.abandon();
         let recording = disk.take_recording();
         let boundaries = (first..=recording.ops.len()).collect();
-        Self { recording, model, machine, first, boundaries, ready, harmed: 16 }
+        let building = machine.activities.building.lock().unwrap().clone();
+        Self { recording, model, machine, first, boundaries, ready, building, harmed: 16 }
     }
 }
 
@@ -129,6 +131,10 @@ fn describe(epoch: &Epoch, boundary: usize, loss: usize) -> String {
     text
 }
 
+fn contains(ranges: &[Range<usize>], place: usize) -> bool {
+    ranges.iter().any(|range| range.contains(&place))
+}
+
 /// Opens the store that a crash in front of this operation left, and checks everything.
 pub(crate) fn check_cut(
     epoch: &Epoch,
@@ -149,7 +155,7 @@ pub(crate) fn check_cut(
             machine: &machine,
             loss,
             limits,
-            index: epoch.ready.iter().any(|stretch| stretch.contains(&boundary)),
+            index: contains(&epoch.ready, boundary) && !contains(&epoch.building, boundary),
             given: epoch.model.given_before(boundary),
             harmed: epoch.harmed,
         };

@@ -1,5 +1,6 @@
 //! The machine that a simulated store runs on, and how the store is opened there.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Activities {
     pub(super) asked: AtomicBool,
     /// The disk of the store, and what was written to it when a compaction began.
     pub(super) disk: Mutex<Option<(SimDisk, u64)>>,
+    /// The ranges of operations in which the index was built: a crash may drop it.
+    pub(super) building: Mutex<Vec<Range<usize>>>,
 }
 
 impl Activities {
@@ -63,6 +66,17 @@ impl Activities {
             Phase::Begin => *before = now,
             _ if self.asked.load(Ordering::Relaxed) => {}
             _ => drop(self.compacted.fetch_add(now - *before, Ordering::Relaxed)),
+        }
+    }
+
+    fn builds(&self, phase: Phase<'_>) {
+        let disk = self.disk.lock().unwrap();
+        let Some((disk, _)) = disk.as_ref() else { return };
+        let (now, mut building) = (disk.op_count(), self.building.lock().unwrap());
+        match (phase, building.last_mut()) {
+            (Phase::Begin, _) => building.push(now..usize::MAX),
+            (_, Some(last)) => last.end = now + 1,
+            _ => {}
         }
     }
 }
@@ -78,6 +92,9 @@ impl Observer for Activities {
         };
         if activity == Activity::Compaction {
             self.compacts(phase);
+        }
+        if activity == Activity::IndexRebuild {
+            self.builds(phase);
         }
         count.fetch_add(usize::from(phase.is_begin()), Ordering::Relaxed);
     }

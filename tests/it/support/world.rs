@@ -136,6 +136,7 @@ impl World {
         index: bool,
     ) -> Self {
         *machine.activities.disk.lock().unwrap() = Some((disk.clone(), 0));
+        machine.activities.building.lock().unwrap().clear();
         Self {
             disk,
             machine,
