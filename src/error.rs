@@ -222,9 +222,8 @@ pub enum Error {
         /// Which argument, and what is accepted.
         what: &'static str,
     },
-    /// A record is compressed, or should be, and this program was built without the codec. All
-    /// bytes are safe, and everything but the payloads of compressed records can be read. The
-    /// caller should build the program with this Cargo feature of runlog.
+    /// An option asks for a level of compression that this program was built without. The caller
+    /// should choose another level, or build the program with this Cargo feature of runlog.
     NeedsFeature {
         /// The name of the feature.
         feature: &'static str,

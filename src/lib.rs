@@ -61,7 +61,7 @@
 //! |---|---|---|
 //! | `serde` | `Serialize` and `Deserialize` for the values of the API | the macros of serde |
 //! | `tracing` | a span for each activity, an event for each failure | the crate `tracing` |
-//! | `zstd` | compression of runs that have ended | C code |
+//! | `zstd` | levels of compression from 5 to 19 | C code |
 //! | `unstable-internals` | `format`, `storage`, `Options::open_storage`: see below | no promise |
 //!
 //! `unstable-internals` is for tools that read the file, and for tests with simulated disks. It

@@ -36,6 +36,11 @@ fn main() -> std::io::Result<()> {
         write("open_any", &format!("front-{number}"), (block as u8) << 4 | 3, &page)?;
     }
     write("open_any", "whole-front", 0, &file[..(MANIFEST_AT + 400) as usize])?;
+    let text = b"{\"role\":\"assistant\",\"text\":\"I read it, and run the tests.\"}\n".repeat(4);
+    let quarter = u8::try_from(text.len() / 4).expect("it is short");
+    for (choice, bytes) in [(0, &zstd::bulk::compress(&text, 3)?), (3, &text), (4, &text)] {
+        write("compression", &format!("text-{choice}"), choice, &[&[quarter, 0], &bytes[..]].concat())?;
+    }
     let mut state = 7_u64;
     for target in ["ops", "open_mutated", "salvage", "reader"] {
         for number in 0..12 {

@@ -125,8 +125,8 @@ impl Error {
             }
             Self::NeedsFeature { feature } => write!(
                 f,
-                "compressed records need the feature `{feature}` of runlog; this program was built \
-                 without it, rebuild it with the feature"
+                "this level of compression needs the feature `{feature}` of runlog, which this \
+                 program was built without; choose a lower level, or rebuild it with the feature"
             ),
             _ => f.write_str("the store cannot be opened"),
         }

@@ -1,7 +1,6 @@
 //! A segment, cut into frames and what is none.
 
 use runlog::format::frames::block::BlockHead;
-use runlog::format::frames::compression::Unreadable;
 use runlog::format::frames::eviction::decode_evictions;
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_ALIGN, may_be_header};
 use runlog::format::frames::ids::{decode_ids, decode_put};
@@ -139,9 +138,8 @@ impl Segment {
         let offset = self.at + u64::from(header.position.offset);
         let (mut raw, mut listed) = (Vec::new(), Vec::new());
         let opened = BlockHead::decode(header, payload)
-            .map_err(Unreadable::Damaged)
             .and_then(|(head, packed)| head.open(header, packed, &mut raw, &mut listed));
-        if let Err(Unreadable::Damaged(damage)) = opened {
+        if let Err(damage) = opened {
             rows.push(&Row::of("record", offset, &Err::<(), _>(damage)))?;
         }
         for (rank, listed) in (0..).zip(&listed) {

@@ -23,9 +23,9 @@ impl Options {
     /// [`Error::Busy`] if the store is already open, [`Error::Locked`] if this process has closed
     /// it and still holds views of it; [`Error::NotAStore`], [`Error::Damaged`] or
     /// [`Error::UnsupportedVersion`] and the like if the file is not a usable store, which then was
-    /// not changed. [`Error::NeedsFeature`] if the program lacks the codec of
-    /// [`Options::compression`], and [`Error::InvalidArgument`] for a compression level that the
-    /// codec does not have.
+    /// not changed. [`Error::NeedsFeature`] if the program lacks the level of
+    /// [`Options::compression`], and [`Error::InvalidArgument`] for a level that zstd does not
+    /// have.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<RunLog> {
         let path = path.as_ref();
         match self.open_existing(path) {

@@ -2,7 +2,7 @@
 //! records are compressed each by itself. Everything else stays unchanged.
 //!
 //! - A block has records of one run that follow one another. So a run dies as a whole, and blocks
-//!   can be moved unchanged, even by a program without the codec.
+//!   can be moved unchanged.
 //! - Data that does not shrink by a tenth is marked as tried, and is not tried again.
 
 use std::collections::HashSet;

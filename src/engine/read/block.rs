@@ -10,7 +10,6 @@ use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::block::{
     BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in, unpack_chunk,
 };
-use crate::format::frames::compression::Unreadable;
 use crate::format::frames::frame::{Chunks, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
@@ -57,9 +56,9 @@ impl OpenBlock {
         }
         let Some(raw) = Arc::get_mut(&mut self.raw) else { return Err(Error::Poisoned) };
         (self.first, self.block) = (Spot { part: number, index: first }, Some(header));
-        if let Err(unreadable) = head.open(&header, compressed, raw, &mut self.rows) {
+        if let Err(damage) = head.open(&header, compressed, raw, &mut self.rows) {
             self.rows.clear();
-            return Err(unreadable.tell(damaged));
+            return Err(damaged(damage));
         }
         self.record(&part.segment, index - first)
     }
@@ -123,8 +122,7 @@ fn gather_chunks(opened: &Opened, header: &FrameHeader, stored: &[u8]) -> Result
         let stored = part.segment.read_payload(&chunk)?;
         if chunk.flags & FLAG_COMPRESSED != 0 {
             let damaged = |damage| part.segment.damaged(chunk.position.offset, damage);
-            unpack_chunk(&stored, room as u64, &mut bytes)
-                .map_err(|unreadable| unreadable.tell(damaged))?;
+            unpack_chunk(&stored, room as u64, &mut bytes).map_err(damaged)?;
         } else if stored.len() <= room {
             bytes.extend_from_slice(&stored);
         } else {
@@ -179,18 +177,7 @@ fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> E
     Error::Corrupt(Corruption::new(place, damage).at(Some(seq)))
 }
 
-impl Unreadable {
-    /// The error for compressed bytes; `damaged` adds their place.
-    fn tell(self, damaged: impl FnOnce(Damage) -> Error) -> Error {
-        match self {
-            Self::Damaged(damage) => damaged(damage),
-            Self::NeedsFeature(feature) => Error::NeedsFeature { feature },
-        }
-    }
-}
-
-/// All damage within a frame with a valid payload: for a block, each record that cannot be read. A
-/// build without the codec checks only what is not compressed.
+/// All damage within a frame with a valid payload: for a block, each record that cannot be read.
 pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<Seq>, Damage)> {
     let (mut raw, mut rows) = (Vec::new(), Vec::new());
     let opened = match header.kind {
@@ -198,7 +185,6 @@ pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<
             unpack_chunk(payload, u64::MAX, &mut raw)
         }
         FrameKind::Block => BlockHead::decode(header, payload)
-            .map_err(Unreadable::from)
             .and_then(|(head, compressed)| head.open(header, compressed, &mut raw, &mut rows)),
         _ => Ok(()),
     };
@@ -209,11 +195,8 @@ pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<
             };
             rows.iter().zip(0..).filter_map(damage).collect()
         }
-        Err(Unreadable::Damaged(damage)) if header.kind == FrameKind::Block => {
-            each_record(header, damage).collect()
-        }
-        Err(Unreadable::Damaged(damage)) => vec![(None, damage)],
-        Err(Unreadable::NeedsFeature(_)) => Vec::new(),
+        Err(damage) if header.kind == FrameKind::Block => each_record(header, damage).collect(),
+        Err(damage) => vec![(None, damage)],
     }
 }
 
@@ -224,98 +207,4 @@ pub(crate) fn each_record(
 ) -> impl Iterator<Item = (Option<Seq>, Damage)> {
     let count = if block.extra > MAX_BLOCK_RECORDS { 1 } else { block.extra };
     (0..count.max(1)).map(move |rank| (Some(seq_in(block, rank)), damage))
-}
-
-#[cfg(all(test, feature = "zstd"))]
-mod tests {
-    use std::sync::Arc;
-
-    use crate::format::frames::compression::absent;
-    use crate::storage::MemoryStorage;
-    use crate::{Compression, Durability, Error, Metadata, NewRecord, Options, Outcome, Retention};
-
-    const RUNS: usize = 6;
-
-    fn options() -> Options {
-        Options::new().extent_size(64 << 10).background(false)
-    }
-
-    fn zstd() -> Options {
-        options().compression(Compression::Zstd { level: 3 })
-    }
-
-    fn payload(run: usize, record: usize) -> Vec<u8> {
-        let len = if record == 7 { 30_000 } else { 500 };
-        format!("{run} {record} again ").bytes().cycle().take(len).collect()
-    }
-
-    /// Ended, compressed runs, and one in progress.
-    fn compressed() -> Arc<MemoryStorage> {
-        let storage = Arc::new(MemoryStorage::new());
-        let log = zstd().create_storage(storage.clone()).unwrap();
-        let open = log.start_run("agent", "open", ()).unwrap();
-        for run in 0..RUNS {
-            let metadata = Metadata::new(b"metadata").durability(Durability::Process);
-            let writer = log.start_run("agent", &format!("run-{run}"), metadata).unwrap();
-            for record in 0..40 {
-                let _ = writer.append_record(&NewRecord::new(&payload(run, record))).unwrap();
-                let _ = open.append(&payload(run, record)[..100]).unwrap();
-            }
-            let _ = writer.end(&Outcome::completed().durability(Durability::Process)).unwrap();
-        }
-        let full = log.stats().unwrap().end.segment;
-        while log.stats().unwrap().end.segment == full {
-            let _ = open.append(&[7; 5_000]).unwrap();
-        }
-        log.compact().unwrap();
-        drop(open);
-        log.close().unwrap();
-        storage
-    }
-
-    fn assert_needs_feature(error: &Error) {
-        assert!(matches!(error, Error::NeedsFeature { feature: "zstd" }), "{error:?}");
-        assert!(error.to_string().contains("`zstd`"), "{error}");
-    }
-
-    #[test]
-    fn without_the_codec_everything_works_but_the_payloads_of_compressed_records() {
-        let storage = compressed();
-        absent::during(|| {
-            assert_needs_feature(&zstd().open_storage(storage.clone()).unwrap_err());
-            let log = options().open_storage(storage.clone()).unwrap();
-            assert_eq!(log.list_runs(&crate::RunQuery::new()).unwrap().runs.len(), RUNS + 1);
-            for run in 0..RUNS {
-                let id = format!("run-{run}");
-                let summary = log.run(&id).unwrap();
-                assert_eq!(summary.records, 40);
-                assert_eq!(summary.bytes, 39 * 500 + 30_000);
-                assert_eq!(log.metadata(&id).unwrap().unwrap().payload(), b"metadata");
-                let mut items = 0;
-                for item in log.trace(&id).unwrap() {
-                    items += 1;
-                    if let Err(error) = item {
-                        assert_needs_feature(&error);
-                    }
-                }
-                assert_eq!(items, 40);
-                assert_needs_feature(&log.trace(&id).unwrap().next_view().unwrap().unwrap_err());
-                assert_needs_feature(&log.trace(&id).unwrap().next_back().unwrap().unwrap_err());
-            }
-            assert!(log.trace("open").unwrap().all(|record| record.is_ok()));
-            assert!(log.verify().unwrap().is_clean());
-            let _ = log.delete_run("run-1").unwrap();
-            let _ = log.gc(&Retention::new().keep_newest(4)).unwrap();
-            log.compact().unwrap();
-            assert!(log.verify().unwrap().is_clean());
-            log.close().unwrap();
-        });
-        let log = options().open_storage(storage).unwrap();
-        for run in 2..RUNS {
-            let trace = log.trace(&format!("run-{run}")).unwrap();
-            let read = trace.map(|record| record.unwrap().payload().to_vec());
-            assert!(read.eq((0..40).map(|record| payload(run, record))), "{run}");
-        }
-        assert!(log.verify().unwrap().is_clean());
-    }
 }

@@ -143,7 +143,6 @@ impl Tailing {
                     }
                     Err(Error::Corrupt(damage))
                 }
-                Err(error @ Error::NeedsFeature { .. }) => Err(error),
                 told => Ok(told?),
             };
             (self.after, self.resume) = (found.place, found.resume());

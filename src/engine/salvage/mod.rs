@@ -75,7 +75,6 @@ use crate::format::frames::block::MAX_RECORD;
 /// [`Error::AlreadyExists`] if there is anything at `out`; [`Error::Busy`] if a process has the
 /// damaged store open for writing, where the system tells; [`Error::NotAStore`] if no structure in
 /// the file is one of a store; [`Error::UnsupportedVersion`] and [`Error::UnsupportedFeatures`];
-/// [`Error::NeedsFeature`] if records are compressed and the program lacks the codec;
 /// [`Error::DiskFull`]; [`Error::Io`], but not for pages that the device cannot read. After an
 /// error there is no new file.
 pub fn salvage(broken: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<SalvageReport> {

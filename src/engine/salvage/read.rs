@@ -4,7 +4,6 @@ use crate::engine::salvage::locate::Located;
 use crate::engine::salvage::scan::{ChunkAt, FrameAt, RecordAt, Run, Spot};
 use crate::error::{Damage, Error, Result};
 use crate::format::frames::block::{BlockHead, MAX_RECORD, seq_in, unpack_chunk};
-use crate::format::frames::compression::Unreadable;
 use crate::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
@@ -31,15 +30,6 @@ impl ReadRecord {
 
     pub(crate) fn payload(&self) -> &[u8] {
         self.bytes.get(self.header.name_len.into()..).unwrap_or_default()
-    }
-}
-
-/// Whether compressed bytes could be read. Bytes that this build cannot read are not damaged.
-fn is_read(result: Result<(), Unreadable>) -> Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(Unreadable::Damaged(_)) => Ok(false),
-        Err(Unreadable::NeedsFeature(feature)) => Err(Error::NeedsFeature { feature }),
     }
 }
 
@@ -72,9 +62,8 @@ impl Located {
         if header.kind == FrameKind::Block {
             let (mut raw, mut rows) = (Vec::new(), Vec::new());
             let opened = BlockHead::decode(&header, &payload)
-                .map_err(Unreadable::from)
                 .and_then(|(head, packed)| head.open(&header, packed, &mut raw, &mut rows));
-            if !is_read(opened)? {
+            if opened.is_err() {
                 return Ok(());
             }
             for (rank, row) in (0..).zip(&rows).filter(|(rank, _)| seq_in(&header, *rank) >= from) {
@@ -114,7 +103,7 @@ impl Located {
             let Some((header, stored)) = frame.flatten() else { return Ok(None) };
             let room = whole.saturating_sub(payload.len());
             if header.flags & FLAG_COMPRESSED != 0 {
-                if !is_read(unpack_chunk(&stored, room as u64, &mut payload))? {
+                if unpack_chunk(&stored, room as u64, &mut payload).is_err() {
                     return Ok(None);
                 }
             } else if stored.len() <= room {

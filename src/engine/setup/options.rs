@@ -8,7 +8,7 @@ use crate::engine::setup::environment::{Environment, Scheduler};
 use crate::engine::setup::observer::Observer;
 use crate::engine::values::setters;
 use crate::error::{Error, Result};
-use crate::format::frames::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_zstd};
+use crate::format::frames::compression::{Compressor, ZSTD_FEATURE, ZSTD_LEVELS, has_level};
 
 /// How frames reach the file when no call waits for a sync. The bytes are the same either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -196,9 +196,10 @@ pub enum Compression {
     /// No compression.
     #[default]
     None,
-    /// Compression with zstd; the program must be built with the feature `zstd`.
+    /// Compression with zstd.
     Zstd {
-        /// 1 to 19: from fast to small. The default of zstd is 3.
+        /// 1 to 19: from fast to small. The default of zstd is 3. Levels from 5 on need a program
+        /// that was built with the feature `zstd`; any program reads what they wrote.
         level: i32,
     },
 }
@@ -207,11 +208,11 @@ impl Compression {
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Self::None => Ok(()),
-            Self::Zstd { .. } if !has_zstd() => Err(Error::NeedsFeature { feature: ZSTD_FEATURE }),
-            Self::Zstd { level } if ZSTD_LEVELS.contains(&level) => Ok(()),
-            Self::Zstd { .. } => {
+            Self::Zstd { level } if !ZSTD_LEVELS.contains(&level) => {
                 Err(Error::InvalidArgument { what: "the level of zstd must be 1 to 19" })
             }
+            Self::Zstd { level } if has_level(level) => Ok(()),
+            Self::Zstd { .. } => Err(Error::NeedsFeature { feature: ZSTD_FEATURE }),
         }
     }
 

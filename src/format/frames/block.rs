@@ -12,7 +12,7 @@ use crate::error::Damage;
 use crate::format::codec::{
     Decoded, Reader, Writer, at_most, check_crc, check_flags, len_u32, open_checked, put_checked,
 };
-use crate::format::frames::compression::{self, Compressor, Unreadable};
+use crate::format::frames::compression::{self, Compressor};
 use crate::format::frames::frame::{FLAG_LATE, FrameHeader, FrameKind};
 use crate::types::{ContentType, Lsn, MAX_KIND_LEN, Seq, Timestamp};
 
@@ -147,20 +147,17 @@ impl BlockHead {
     }
 
     /// Decompresses the block into `raw` and writes its rows to `rows`.
-    ///
-    /// # Errors
-    /// [`Unreadable::NeedsFeature`] if this build lacks the codec.
     pub fn open(
         &self,
         block: &FrameHeader,
         compressed: &[u8],
         raw: &mut Vec<u8>,
         rows: &mut Vec<BlockRow>,
-    ) -> Result<(), Unreadable> {
+    ) -> Decoded<()> {
         rows.clear();
-        raw.resize(self.raw_len as usize, 0);
-        compression::decompress(self.codec, compressed, raw)?;
-        Ok(self.read_rows(block, raw, rows)?)
+        raw.clear();
+        compression::decompress(self.codec, compressed, self.raw_len as usize, raw)?;
+        self.read_rows(block, raw, rows)
     }
 
     /// Reads the rows, which must agree with the head and the frame's header.
@@ -300,22 +297,17 @@ pub(crate) fn pack_chunk(
 }
 
 /// Appends the raw bytes of a compressed chunk to `out`, which may grow by `most` bytes.
-///
-/// # Errors
-/// [`Unreadable::NeedsFeature`] if this build lacks the codec.
-pub fn unpack_chunk(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Result<(), Unreadable> {
+pub fn unpack_chunk(payload: &[u8], most: u64, out: &mut Vec<u8>) -> Decoded<()> {
     let mut reader = Reader::new(payload);
     let (codec, raw_len) = (reader.u8()?, reader.zeros(3)?.u32()?);
     let raw_crc = reader.u32()?;
     at_most(raw_len, MAX_CHUNK_RAW)?;
     if u64::from(raw_len) > most {
-        return Err(Damage::Mismatch.into());
+        return Err(Damage::Mismatch);
     }
     let start = out.len();
-    out.resize(start + raw_len as usize, 0);
-    let raw = out.get_mut(start..).unwrap_or_default();
-    compression::decompress(codec, reader.rest(), raw)?;
-    Ok(check_crc(raw_crc, crc32fast::hash(raw))?)
+    compression::decompress(codec, reader.rest(), raw_len as usize, out)?;
+    check_crc(raw_crc, crc32fast::hash(out.get(start..).unwrap_or_default()))
 }
 
 /// Seven bits a byte, the lowest first. The last byte has its highest bit clear, and is zero only

@@ -87,7 +87,8 @@ fn check(what: &str, image: Vec<u8>, cursors: &[(u64, LogCursor)]) {
             error => panic!("{what}: {error}"),
         };
         let lost = errors.iter().filter(|(_, error)| is_of_run(error)).count() as u64;
-        assert_eq!(known + lost, RECORDS, "{what}");
+        // If the block cannot be opened at all, the orders of its records are unknown.
+        assert!([RECORDS, RECORDS - known].contains(&lost), "{what}: {lost} are lost");
     }
 }
 

@@ -38,7 +38,7 @@ fn sample() -> (FrameHeader, Vec<u8>, Frames) {
     (block, payload, records.to_vec())
 }
 
-fn open(block: &FrameHeader, payload: &[u8]) -> Result<(Vec<u8>, Vec<BlockRow>), Unreadable> {
+fn open(block: &FrameHeader, payload: &[u8]) -> Decoded<(Vec<u8>, Vec<BlockRow>)> {
     let (mut raw, mut rows) = (Vec::new(), Vec::new());
     let (head, compressed) = BlockHead::decode(block, payload)?;
     head.open(block, compressed, &mut raw, &mut rows)?;
