@@ -143,7 +143,17 @@ impl Segment {
             rows.push(&Row::of("record", offset, &Err::<(), _>(damage)))?;
         }
         for (rank, listed) in (0..).zip(&listed) {
-            let (record, found) = (listed.header(header, rank), listed.bytes(&raw));
+            let record = listed.header(header, rank);
+            if listed.recipe.is_some() {
+                // Its bytes are in PIECEs.
+                let mut ranges = Vec::new();
+                let read = listed.each_range(&raw, |range| ranges.push([range.start, range.end]));
+                let mut row = Row::of("record", offset, &read.map(|()| record));
+                row.fields["ranges"] = json!(ranges);
+                rows.push(&row)?;
+                continue;
+            }
+            let found = listed.bytes(&raw);
             let mut row = Row::of("record", offset, &found.map(|_| record));
             let body = found.ok().and_then(|found| found.get(listed.name_len.into()..));
             let body = body.filter(|_| with_payload);
@@ -191,6 +201,7 @@ impl Segment {
                 let runs = (0..directory.run_count()).map(|slot| directory.run(slot));
                 json!({"runs": runs.collect::<Result<Vec<_>, _>>()?})
             }
+            FrameKind::Piece => json!({"slice": header.lsn, "start": header.seq}),
             FrameKind::Watermark => json!({"durable": header.durable()}),
             FrameKind::End | FrameKind::Hold | FrameKind::Chunk | FrameKind::Commit => Value::Null,
         })

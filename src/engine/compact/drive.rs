@@ -217,7 +217,9 @@ impl Compactor {
             return Ok(());
         }
         self.repeat(rate, done, |compacting, _| {
-            match self.compact_step(compacting, Goal::Pack(end)) {
+            let step = self.compact_step(compacting, Goal::Pack(end));
+            compacting.may_grow = false;
+            match step {
                 Err(Error::DiskFull { .. }) => Ok(None),
                 step => step,
             }
@@ -238,8 +240,9 @@ impl Compactor {
             step => step.map(|()| true),
         };
         let end = self.log.state.lock().next_segment;
-        let is_ordered = note(self.compact_for_order(end, &mut done))?;
+        // First, so that what runs repeat is not written to bring it into order.
         self.compress(Rate::Unlimited, Some(end), &mut done)?;
+        let is_ordered = note(self.compact_for_order(end, &mut done))?;
         let before = done.segments;
         note(self.compact_to_the_end(&mut done))?;
         if !is_ordered && done.segments > before {

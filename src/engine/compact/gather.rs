@@ -15,6 +15,7 @@ use crate::engine::state::scan::{Item, lex, payload_of};
 use crate::engine::state::segment::Segment;
 use crate::error::Error;
 use crate::format::codec::Decoded;
+use crate::format::frames::block::BlockHead;
 use crate::format::frames::eviction::{Eviction, decode_evictions};
 use crate::format::frames::ids::decode_put;
 use crate::format::segments::run_set::RunSet;
@@ -177,7 +178,7 @@ pub(super) fn gather(
     }
     for (run_no, mut frames) in runs {
         // Each frame keeps its order for ever, so this is the order of the appends.
-        frames.sort_by_key(|found| found.header.lsn);
+        frames.sort_by_key(|found| gathered.place_of(found));
         keep_last_hold(&mut frames);
         gathered.runs.push(Moved { run_no, frames });
     }
@@ -233,6 +234,24 @@ impl Gathered {
         };
         self.victims.push(Victim { segment: Arc::clone(segment), copy });
         Ok(true)
+    }
+
+    /// The slice that a frame is a part of.
+    pub(super) fn slice_of(&self, found: &Found) -> Option<Lsn> {
+        match found.header.kind {
+            FrameKind::Piece => Some(found.header.lsn),
+            FrameKind::Block => {
+                let (head, _) = BlockHead::decode(&found.header, self.payload(found)).ok()?;
+                head.slice.map(|slice| slice.slice)
+            }
+            _ => None,
+        }
+    }
+
+    /// Where a frame is among those of its run: the frames of a slice are where its first record
+    /// is.
+    pub(super) fn place_of(&self, found: &Found) -> Lsn {
+        self.slice_of(found).unwrap_or(found.header.lsn)
     }
 
     /// The payload of a frame, as it will be written.

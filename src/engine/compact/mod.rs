@@ -13,11 +13,13 @@
 //! evicted while it moves is dead in the output, which is checked again.
 
 pub(crate) mod drive;
+mod find;
 mod gather;
 mod job;
 mod output;
 mod pack;
 mod relocate;
+mod slice;
 pub(crate) mod uses;
 
 use std::sync::Arc;
@@ -72,6 +74,11 @@ const STEP_SEGMENTS: usize = 32;
 const STEP_EXTENTS: u64 = 8;
 /// The most bytes of one step that compresses, unless two extents are larger.
 const STEP_PACKED: u64 = 64 << 20;
+/// By how many times a step that compresses grows if all of it fits in half of a segment, and up to
+/// how many bytes, and records.
+const GROWS: u64 = 4;
+const MOST_PACKED: u64 = 4 << 30;
+const MOST_RECORDS: u64 = 256 << 10;
 /// How many segments must have something to compress before background compression begins.
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be compressible for that.
@@ -87,6 +94,8 @@ pub(crate) enum Attempt {
     NoGain { read: u64 },
     /// The file would not become shorter. Fewer segments may do.
     NoRoom,
+    /// The output would be so small that many more segments fit in it.
+    Small,
 }
 
 /// Moves living runs out of segments that are mostly dead.
@@ -155,13 +164,23 @@ impl Compactor {
                     for_space(&movable, extent / WASTE_PART, bound)
                 }
                 Goal::Order(_) => for_order(&movable, &compacting.carried, bound),
-                Goal::Pack(None) => for_packing(&movable, extent / COLD_PART, PACK_SEGMENTS, bound),
-                Goal::Pack(Some(_)) => for_packing(&movable, 1, 1, bound),
+                Goal::Pack(end) => packable(&movable, end, bound),
                 Goal::Shrink => self.last_segments(&movable, bound),
                 Goal::Erase => Vec::new(),
             };
             let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
             let left_alone = compacting.unmovable.len();
+            let grown = Bound {
+                bytes: bound.bytes.saturating_mul(GROWS),
+                segments: bound.segments * GROWS as usize,
+                ..bound
+            };
+            compacting.may_grow = match goal {
+                Goal::Pack(end) if bound.bytes < MOST_PACKED => {
+                    packable(&movable, end, grown).len() > chosen.len()
+                }
+                _ => false,
+            };
             let tried = match self.compact_segments(compacting, &wanted, goal) {
                 Err(error @ Error::DiskFull { .. })
                     if goal == Goal::Space && bound.bytes > extent =>
@@ -190,6 +209,7 @@ impl Compactor {
                     return Ok(Some(Compacted::default()));
                 }
                 Attempt::NoGain { .. } => {}
+                Attempt::Small => bound = grown,
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
@@ -251,6 +271,9 @@ impl Compactor {
             return Ok(Attempt::Nothing);
         }
         let layouts = self.lay_out(&job);
+        if layouts.is_some() && compacting.may_grow && self.is_small(&job) {
+            return Ok(Attempt::Small);
+        }
         let outputs = layouts.as_ref().map_or(0, |(_, outputs)| outputs.len());
         let gains = is_worth(outputs as u64, job.gathered.victims.len() as u64);
         let fits = goal != Goal::SpaceOnFullDisk || outputs == 1;
@@ -275,6 +298,17 @@ impl Compactor {
         compacting.unmovable.extend(wanted);
         compacting.damaged.extend(wanted.iter().map(|id| (*id, None)));
         Ok(Attempt::Nothing)
+    }
+
+    /// Whether the output of a step has room for what many more segments would become. What a step
+    /// reads is in maps, and what it remembers of each frame limits it, too.
+    fn is_small(&self, job: &Job) -> bool {
+        let frames = job.gathered.runs.iter().flat_map(|run| &run.frames);
+        let bytes: usize = frames.map(|found| found.header.frame_len()).sum();
+        let records: u64 = job.gathered.living.values().map(|run| run.row.records).sum();
+        self.log.disk.has_views()
+            && bytes as u64 <= self.log.extent_size.bytes() / 2
+            && records <= MOST_RECORDS
     }
 
     /// Whether a step for [`Goal::Shrink`] leaves the last extent of its victims for one in front,
@@ -304,6 +338,14 @@ impl Compactor {
             chosen.pop();
         }
         chosen
+    }
+}
+
+/// The segments for a step that compresses.
+fn packable(segments: &[SegmentUse], end: Option<SegmentId>, bound: Bound) -> Vec<SegmentUse> {
+    match end {
+        None => for_packing(segments, bound.extent / COLD_PART, PACK_SEGMENTS, bound),
+        Some(_) => for_packing(segments, 1, 1, bound),
     }
 }
 

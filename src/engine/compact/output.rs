@@ -10,7 +10,7 @@ use crate::format::frames::frame::{FLAG_BATCH, FrameCheck};
 use crate::format::frames::ids::{self, encode_ids, without_replaced};
 use crate::format::map::manifest::SealedAt;
 use crate::format::segments::directory::{
-    DirectoryKey, EVICTION_COST, EvictionAt, IdHash, RUN_COST, TRAILER_LEN,
+    DirectoryKey, EVICTION_COST, EvictionAt, IdHash, PIECE_COST, RUN_COST, TRAILER_LEN,
 };
 use crate::format::segments::run_entry::{PART_LEN, records_cost};
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
@@ -48,7 +48,12 @@ pub(super) fn lay_out(
     };
     for (place, &number) in order.iter().enumerate() {
         let run = gathered.runs.get(number)?;
-        outputs.add_run((number, run), &gathered.living.get(&run.run_no)?.row, place < whole);
+        outputs.add_run(
+            gathered,
+            (number, run),
+            &gathered.living.get(&run.run_no)?.row,
+            place < whole,
+        );
     }
     outputs.add_evictions(&gathered.evictions);
     outputs.fits.then_some(outputs.done)
@@ -88,6 +93,7 @@ impl Outputs {
 
     fn add_run(
         &mut self,
+        gathered: &Gathered,
         (number, run): (usize, &Moved),
         RunRow { agent, run: id, .. }: &RunRow,
         together: bool,
@@ -97,9 +103,13 @@ impl Outputs {
         let records = run.frames.iter().map(|found| listed(&found.header)).sum();
         let frames: usize = run.frames.iter().map(|found| found.header.frame_len()).sum();
         // Each chunk may begin a part.
-        let is_chunk = |found: &&Found| found.header.kind == FrameKind::Chunk;
-        let parts = run.frames.iter().filter(is_chunk).count() * PART_LEN;
-        let (frames, directory) = (bind + frames, entry + records_cost(records) + parts);
+        let parts = run.frames.iter().map(|found| match found.header.kind {
+            FrameKind::Chunk => PART_LEN,
+            FrameKind::Piece => PIECE_COST,
+            _ => 0,
+        });
+        let directory = entry + records_cost(records) + parts.sum::<usize>();
+        let frames = bind + frames;
         self.current();
         let empty = SEGMENT_HEADER_LEN as usize
             + frames
@@ -108,10 +118,22 @@ impl Outputs {
         if together && fits_alone && !self.has_room(frames, directory) {
             self.next();
         }
-        let mut start = 0;
+        let (mut start, mut slice) = (0, None);
         for (place, found) in run.frames.iter().enumerate() {
             let header = &found.header;
-            let (mut frames, mut directory) = (header.frame_len(), records_cost(listed(header)));
+            let (mut frames, mut directory) = (header.frame_len(), listed_cost(header));
+            let of = gathered.slice_of(found);
+            if of.is_some() && of != slice {
+                // All of a slice is in one segment.
+                let rest = run.frames.get(place..).unwrap_or_default();
+                let whole = rest.iter().take_while(|found| gathered.slice_of(found) == of);
+                (frames, directory) = (0, 0);
+                for Found { header, .. } in whole {
+                    frames += header.frame_len();
+                    directory += listed_cost(header);
+                }
+                slice = of;
+            }
             if self.builder.run(run.run_no).is_none() {
                 (frames, directory) = (frames + bind, directory + entry);
             }
@@ -121,6 +143,7 @@ impl Outputs {
                 }
                 start = place;
                 self.next();
+                self.fits &= of.is_none() || self.has_room(frames, directory);
             }
             if self.builder.run(run.run_no).is_none() {
                 self.builder.bind(run.run_no, agent.clone(), id.clone());
@@ -151,6 +174,11 @@ impl Outputs {
             self.current().evictions.end = place + 1;
         }
     }
+}
+
+/// The most bytes that the directory has of a frame, without its run.
+fn listed_cost(header: &FrameHeader) -> usize {
+    if header.kind == FrameKind::Piece { PIECE_COST } else { records_cost(listed(header)) }
 }
 
 /// How many offsets the directory lists of a frame.

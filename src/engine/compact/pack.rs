@@ -1,21 +1,27 @@
-//! Compressing ended runs on their way into the outputs: records become blocks, and chunks of large
-//! records are compressed each by itself. Everything else stays unchanged.
+//! Compressing ended runs on their way into the outputs: the records of a short run become a block,
+//! those of a long one slices. Everything else stays unchanged.
 //!
-//! - A block has records of one run that follow one another. So a run dies as a whole, and blocks
-//!   can be moved unchanged.
-//! - Data that does not shrink by a tenth is marked as tried, and is not tried again.
+//! - Blocks and slices have records of one run. So a run dies as a whole, and they can be moved
+//!   unchanged.
+//! - What does not shrink is marked as tried, and is not tried again. Chunks of records that are in
+//!   no slice are compressed each by itself.
 
 use std::collections::HashSet;
 
 use crate::engine::compact::gather::{Found, Gathered};
+use crate::engine::compact::slice::SliceBuilder;
+use crate::format::codec::len_u32;
 use crate::format::frames::block::{BLOCK_RAW, BlockBuilder, pack_chunk};
 use crate::format::frames::compression::Compressor;
-use crate::format::frames::frame::{FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PLAIN};
+use crate::format::frames::frame::{
+    Chunks, FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_DOCUMENT, FLAG_PLAIN,
+};
 use crate::format::{ExtentSize, FrameHeader, FrameKind};
-use crate::types::RunNo;
+use crate::types::{Lsn, RunNo};
 
-/// The part of its length by which data must shrink to be worth compressing.
+/// The part of its length by which a block or chunk must shrink to be worth it.
 const GAIN_PART: usize = 10;
+const HEADER: usize = FrameKind::Block.frame_len(0, 0);
 
 /// Compresses the frames of these runs, in place, until it is to stop. Then not all are.
 pub(super) fn pack(
@@ -26,7 +32,7 @@ pub(super) fn pack(
 ) {
     // So that several blocks fit the smallest extents.
     let most = BLOCK_RAW.min(extent_size.bytes_u32() as usize / 4);
-    let mut packed = Vec::new();
+    let (mut packed, mut slice) = (Vec::new(), SliceBuilder::new(extent_size, most));
     let mut runs = core::mem::take(&mut gathered.runs);
     for run in runs.iter_mut().filter(|run| ended.contains(&run.run_no)) {
         let mut packing = Packing {
@@ -34,7 +40,9 @@ pub(super) fn pack(
             compressor,
             most,
             block: BlockBuilder::default(),
+            slice: &mut slice,
             waiting: Vec::new(),
+            chunks: Vec::new(),
             done: Vec::with_capacity(run.frames.len()),
             packed: &mut packed,
         };
@@ -44,8 +52,7 @@ pub(super) fn pack(
             }
             packing.add(*found);
         }
-        packing.close();
-        run.frames = packing.done;
+        run.frames = packing.finish();
     }
     gathered.runs = runs;
     gathered.packed = packed;
@@ -56,10 +63,15 @@ struct Packing<'a> {
     gathered: &'a Gathered,
     compressor: &'a mut Compressor,
     most: usize,
-    /// The block that is being filled, and its frames.
+    /// The block that is being filled. What is too long for one block becomes a slice.
     block: BlockBuilder,
+    slice: &'a mut SliceBuilder,
+    /// The frames of the records in the block or slice.
     waiting: Vec<Found>,
-    done: Vec<Found>,
+    /// Chunks whose record was not found yet.
+    chunks: Vec<Found>,
+    /// The frames as they will be, and their places among those of the run.
+    done: Vec<(Lsn, Found)>,
     packed: &'a mut Vec<Vec<u8>>,
 }
 
@@ -68,44 +80,123 @@ impl Packing<'_> {
         let header = &found.header;
         match header.kind {
             _ if header.flags & (FLAG_DOCUMENT | FLAG_PLAIN | FLAG_COMPRESSED) != 0 => {
-                self.close();
-                self.done.push(found);
+                self.keep(found);
             }
-            FrameKind::Record if header.flags & FLAG_CHUNKS != 0 => {
-                self.close();
-                self.done.push(plain(found));
-            }
+            FrameKind::Record if header.flags & FLAG_CHUNKS != 0 => self.add_large(found),
             FrameKind::Record => {
-                if !self.block.takes(header, self.most) {
-                    self.close();
-                }
-                self.block.push(header, self.gathered.payload(&found));
-                self.waiting.push(found);
+                let gathered = self.gathered;
+                self.add_record(header, gathered.payload(&found), &[found]);
             }
-            FrameKind::Chunk => {
-                self.close();
-                let chunk = self.chunk(&found);
-                self.done.push(chunk);
-            }
-            _ => {
-                self.close();
-                self.done.push(found);
-            }
+            FrameKind::Chunk => self.chunks.push(found),
+            _ => self.keep(found),
         }
     }
 
-    /// Ends the block that is being filled: the waiting records become one frame, or stay.
+    /// Adds a record in chunks, if all of them are here. Otherwise each stays a frame.
+    fn add_large(&mut self, found: Found) {
+        let gathered = self.gathered;
+        let payload = gathered.payload(&found);
+        let kind = payload.get(..usize::from(found.header.name_len)).unwrap_or_default();
+        let row = Chunks::decode(payload.get(kind.len()..).unwrap_or_default());
+        let first = row.as_ref().map_or(Lsn(0), |row| row.first);
+        let is_of_row = |chunk: &mut Found| {
+            let header = &chunk.header;
+            header.lsn == first || (header.extra > 0 && header.seq.0 == first.0)
+        };
+        let mut frames: Vec<Found> = self.chunks.extract_if(.., is_of_row).collect();
+        let numbers = frames.iter().map(|chunk| chunk.header.extra);
+        let is_whole = row.is_ok_and(|row| numbers.eq(0..row.count));
+        let mut bytes = kind.to_vec();
+        for chunk in &frames {
+            bytes.extend_from_slice(gathered.payload(chunk));
+        }
+        if !is_whole || bytes.len() != kind.len() + found.header.extra as usize {
+            self.chunks.append(&mut frames);
+            self.keep(plain(found));
+            return;
+        }
+        let mut header = FrameHeader { flags: found.header.flags & !FLAG_CHUNKS, ..found.header };
+        (header.payload_crc, header.payload_len) = (crc32fast::hash(&bytes), len_u32(bytes.len()));
+        frames.push(found);
+        self.add_record(&header, &bytes, &frames);
+    }
+
+    /// Adds a record, which is in these frames.
+    fn add_record(&mut self, header: &FrameHeader, bytes: &[u8], frames: &[Found]) {
+        if self.slice.is_empty() {
+            if !self.block.is_next(header) {
+                self.close();
+            }
+            if self.block.takes(header, self.most) {
+                self.block.push(header, bytes);
+                self.waiting.extend_from_slice(frames);
+                return;
+            }
+            let mut waiting = self.block.records();
+            if !waiting.all(|(header, bytes)| self.slice.add(header, bytes, self.compressor)) {
+                drop(waiting);
+                self.slice.clear();
+                self.close();
+            }
+        }
+        if !self.slice.add(header, bytes, self.compressor) {
+            self.close();
+            if !self.slice.add(header, bytes, self.compressor) {
+                frames.iter().for_each(|found| self.leave(*found));
+                return;
+            }
+        }
+        self.waiting.extend_from_slice(frames);
+    }
+
+    /// Ends the block or slice that is being filled: the waiting records become fewer bytes, or
+    /// stay.
     fn close(&mut self) {
         let Some(first) = self.waiting.first().copied() else { return };
         let plainly: usize = self.waiting.iter().map(|found| found.header.frame_len()).sum();
-        let most = (plainly - plainly / GAIN_PART).saturating_sub(FrameKind::Block.frame_len(0, 0));
-        match self.block.finish(self.compressor, most) {
-            Some((header, payload)) => {
-                self.waiting.clear();
-                self.keep(first, header, payload);
+        let frames = if self.slice.is_empty() {
+            let most = (plainly - plainly / GAIN_PART).saturating_sub(HEADER);
+            self.block.finish(self.compressor, most).map(|frame| vec![frame])
+        } else {
+            self.block = BlockBuilder::default();
+            let frames = self.slice.finish(self.compressor);
+            frames.filter(|(_, stored)| *stored < plainly).map(|(frames, _)| frames)
+        };
+        let place = frames.iter().flatten().map(|(header, _)| header.lsn).min().unwrap_or_default();
+        let waiting = core::mem::take(&mut self.waiting);
+        match frames {
+            Some(frames) => {
+                // All frames of a slice are where its first record was.
+                for (mut header, payload) in frames {
+                    header.position = first.header.position;
+                    let packed = Some(self.packed_as(payload));
+                    self.done.push((place, Found { header, packed, ..first }));
+                }
             }
-            None => self.done.extend(self.waiting.drain(..).map(plain)),
+            None => waiting.into_iter().for_each(|found| self.leave(found)),
         }
+    }
+
+    /// Keeps a frame by itself: a chunk may be compressed.
+    fn leave(&mut self, found: Found) {
+        let is_chunk = found.header.kind == FrameKind::Chunk;
+        let found = if is_chunk { self.chunk(&found) } else { plain(found) };
+        self.done.push((found.header.lsn, found));
+    }
+
+    /// All frames, in the order of the log.
+    fn finish(mut self) -> Vec<Found> {
+        self.close();
+        for chunk in core::mem::take(&mut self.chunks) {
+            self.leave(chunk);
+        }
+        self.done.sort_by_key(|(place, _)| *place);
+        self.done.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// Keeps a frame as it is.
+    fn keep(&mut self, found: Found) {
+        self.done.push((self.gathered.place_of(&found), found));
     }
 
     fn chunk(&mut self, found: &Found) -> Found {
@@ -121,12 +212,6 @@ impl Packing<'_> {
             ..found.header
         };
         Found { header, packed: Some(self.packed_as(payload)), ..*found }
-    }
-
-    fn keep(&mut self, first: Found, mut header: FrameHeader, payload: Vec<u8>) {
-        header.position = first.header.position;
-        let packed = Some(self.packed_as(payload));
-        self.done.push(Found { header, packed, ..first });
     }
 
     fn packed_as(&mut self, payload: Vec<u8>) -> usize {

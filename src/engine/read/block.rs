@@ -1,16 +1,21 @@
 //! Reading compressed data: the records of blocks, and chunks of large records. A trace has one
 //! block open at a time, in a buffer that the next block reuses unless a record of it is kept.
 
+pub(crate) mod unique;
+
 use std::sync::Arc;
 
+use crate::engine::read::block::unique::Unique;
 use crate::engine::state::payload::CheckedFrame;
 use crate::engine::state::run_slice::{Opened, RunSlice, Spot};
 use crate::engine::state::segment::Segment;
 use crate::error::{Corruption, Damage, Error, Place, Result};
 use crate::format::frames::block::{
-    BlockHead, BlockRow, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in, unpack_chunk,
+    BlockHead, BlockRow, InSlice, MAX_BLOCK_RECORDS, MAX_CHUNK_RAW, MAX_RECORD, seq_in,
+    unpack_chunk,
 };
 use crate::format::frames::frame::{Chunks, FLAG_COMPRESSED};
+use crate::format::frames::slice::PieceAt;
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
 
@@ -22,6 +27,8 @@ pub(crate) struct OpenBlock {
     block: Option<FrameHeader>,
     rows: Vec<BlockRow>,
     raw: Arc<Vec<u8>>,
+    /// The bytes of its slice.
+    unique: Unique,
 }
 
 impl OpenBlock {
@@ -60,20 +67,35 @@ impl OpenBlock {
             self.rows.clear();
             return Err(damaged(damage));
         }
+        if let Some(InSlice { slice, .. }) = head.slice {
+            let list = || part.segment.in_directory(|directory| directory.pieces().collect());
+            if let Err(error) = self.unique.choose(&part.segment, slice, list) {
+                self.rows.clear();
+                return Err(error);
+            }
+        }
         self.record(&part.segment, index - first)
     }
 
-    /// Checks a record of this block. The returned frame has the kind of a block, and in `extra`
-    /// the offset of the record's bytes.
+    /// Checks a record of this block. The returned frame has the kind of a block, and the record's
+    /// bytes or, in `extra`, their offset.
     #[inline]
-    pub(crate) fn record(&self, segment: &Segment, rank: u32) -> Result<CheckedFrame> {
+    pub(crate) fn record(&mut self, segment: &Segment, rank: u32) -> Result<CheckedFrame> {
         let found = self.block.as_ref().zip(self.rows.get(rank as usize));
         let (block, row) = found.ok_or(Error::Poisoned)?;
-        row.bytes(&self.raw).map_err(|damage| {
-            damaged_record(segment, block.position.offset, seq_in(block, rank), damage)
-        })?;
+        let seq = seq_in(block, rank);
+        let damaged = |damage| damaged_record(segment, block.position.offset, seq, damage);
         let mut header = row.header(block, rank);
         (header.kind, header.extra) = (FrameKind::Block, row.start);
+        if row.recipe.is_some() {
+            let bytes = self.unique.record(segment, (row, &self.raw), damaged);
+            let bytes = bytes.map_err(|error| match error {
+                Error::Corrupt(corruption) => Error::Corrupt(corruption.at(Some(seq))),
+                error => error,
+            })?;
+            return Ok(CheckedFrame::with_copy(header, bytes));
+        }
+        row.bytes(&self.raw).map_err(damaged)?;
         Ok(CheckedFrame::without_copy(header))
     }
 
@@ -178,26 +200,49 @@ fn damaged_record(segment: &Segment, offset: u32, seq: Seq, damage: Damage) -> E
 }
 
 /// All damage within a frame with a valid payload: for a block, each record that cannot be read.
-pub(crate) fn inner_damage(header: &FrameHeader, payload: &[u8]) -> Vec<(Option<Seq>, Damage)> {
-    let (mut raw, mut rows) = (Vec::new(), Vec::new());
+/// `pieces` are all PIECEs of the segment.
+pub(crate) fn inner_damage(
+    segment: &Segment,
+    (header, payload): (&FrameHeader, &[u8]),
+    pieces: &[PieceAt],
+    unique: &mut Unique,
+) -> Result<Vec<(Option<Seq>, Damage)>> {
+    let (mut raw, mut rows, mut slice) = (Vec::new(), Vec::new(), None);
     let opened = match header.kind {
         FrameKind::Chunk if header.flags & FLAG_COMPRESSED != 0 => {
             unpack_chunk(payload, u64::MAX, &mut raw)
         }
-        FrameKind::Block => BlockHead::decode(header, payload)
-            .and_then(|(head, compressed)| head.open(header, compressed, &mut raw, &mut rows)),
+        FrameKind::Block => BlockHead::decode(header, payload).and_then(|(head, compressed)| {
+            slice = head.slice;
+            head.open(header, compressed, &mut raw, &mut rows)
+        }),
         _ => Ok(()),
     };
     match opened {
-        Ok(()) => {
-            let damage = |(row, rank): (&BlockRow, u32)| {
-                Some((Some(seq_in(header, rank)), row.bytes(&raw).err()?))
-            };
-            rows.iter().zip(0..).filter_map(damage).collect()
+        Err(damage) if header.kind == FrameKind::Block => {
+            return Ok(each_record(header, damage).collect());
         }
-        Err(damage) if header.kind == FrameKind::Block => each_record(header, damage).collect(),
-        Err(damage) => vec![(None, damage)],
+        Err(damage) => return Ok(vec![(None, damage)]),
+        Ok(()) => {}
     }
+    let mut found = Vec::new();
+    if let Some(InSlice { slice, .. }) = slice {
+        unique.choose(segment, slice, || Ok(pieces.to_vec()))?;
+    }
+    for (rank, row) in (0..).zip(&rows) {
+        let damage = if slice.is_none() {
+            row.bytes(&raw).err()
+        } else {
+            let damaged = |damage| segment.damaged(header.position.offset, damage);
+            match unique.record(segment, (row, &raw), damaged) {
+                Ok(_) => None,
+                Err(Error::Corrupt(corruption)) => Some(corruption.damage),
+                Err(error) => return Err(error),
+            }
+        };
+        found.extend(damage.map(|damage| (Some(seq_in(header, rank)), damage)));
+    }
+    Ok(found)
 }
 
 /// Damage that affects all records of a block.

@@ -185,7 +185,7 @@ impl Walk {
 
     fn check_frame(&mut self, listed: Listed<'_>) -> Result<CheckedFrame> {
         let Listed { opened, part, spot } = listed;
-        if let Some(block) = &self.block
+        if let Some(block) = &mut self.block
             && let Some(rank) = block.rank(spot)
         {
             return block.record(&part.segment, rank).map_err(|error| opened.named(error, None));
@@ -349,7 +349,7 @@ impl Walk {
         let frame = self.unless_closed(part, checked)?;
         let header = frame.header;
         let bytes = if header.kind == FrameKind::Block {
-            Where::Block
+            frame.into_copy().map_or(Where::Block, Where::Copy)
         } else if header.flags & FLAG_CHUNKS != 0 {
             let gathered = opened.gather(&header, &part.segment.look(frame));
             Where::Copy(self.unless_closed(part, gathered)?)

@@ -67,6 +67,8 @@ pub(crate) struct Compacting {
     pub(crate) has_freed: bool,
     /// The most bytes a second that the holder of the lock writes.
     pub(crate) rate: Rate,
+    /// Whether the step could take more segments than its bound allows.
+    pub(crate) may_grow: bool,
     /// The bytes that a step read without gaining anything.
     pub(crate) read_in_vain: u64,
     /// The end of the log at the last write of compaction.

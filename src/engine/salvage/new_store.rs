@@ -97,7 +97,7 @@ impl NewStore<'_> {
                     value = Some(record);
                     Ok(())
                 };
-                self.located.each_record(version, at, Seq(0), &mut keep)?;
+                self.located.each_record(self.scan, version, at, Seq(0), &mut keep)?;
                 if let Some(value) = &value {
                     let record = new_record(value);
                     self.log.docs().put(namespace.as_str(), key.as_str(), &record)?;
@@ -113,7 +113,7 @@ impl NewStore<'_> {
     }
 
     fn write_run(&mut self, name: &Name, run: &Run) -> Result<()> {
-        let (log, located) = (self.log, self.located);
+        let (log, located, scan) = (self.log, self.located, self.scan);
         let outcome = self.outcome_of(name, run)?;
         let writer = if run.start.is_some() || !run.is_created {
             Some(self.begin(name, run)?)
@@ -125,7 +125,7 @@ impl NewStore<'_> {
         let (report, mut next) = (&mut *self.report, Seq(0));
         for at in &run.records {
             let from = next;
-            located.each_record(run, at, from, &mut |record| {
+            located.each_record(scan, run, at, from, &mut |record| {
                 let seq = record.header.seq;
                 if seq < next {
                     return Ok(());

@@ -1,9 +1,10 @@
 //! Reading the frames that were found, one by one.
 
+use crate::engine::read::block::unique::Unique;
 use crate::engine::salvage::locate::Located;
-use crate::engine::salvage::scan::{ChunkAt, FrameAt, RecordAt, Run, Spot};
+use crate::engine::salvage::scan::{ChunkAt, FrameAt, RecordAt, Run, Scan, Spot};
 use crate::error::{Damage, Error, Result};
-use crate::format::frames::block::{BlockHead, MAX_RECORD, seq_in, unpack_chunk};
+use crate::format::frames::block::{BlockHead, InSlice, MAX_RECORD, seq_in, unpack_chunk};
 use crate::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_COMPRESSED};
 use crate::format::{FrameHeader, FrameKind};
 use crate::types::Seq;
@@ -53,6 +54,7 @@ impl Located {
     /// Calls `take` with each record from `from` on that can be read in the frame.
     pub(crate) fn each_record(
         &self,
+        scan: &Scan,
         run: &Run,
         at: &RecordAt,
         from: Seq,
@@ -61,13 +63,28 @@ impl Located {
         let Some((header, payload)) = self.frame(at.spot)? else { return Ok(()) };
         if header.kind == FrameKind::Block {
             let (mut raw, mut rows) = (Vec::new(), Vec::new());
-            let opened = BlockHead::decode(&header, &payload)
-                .and_then(|(head, packed)| head.open(&header, packed, &mut raw, &mut rows));
-            if opened.is_err() {
-                return Ok(());
+            let opened = BlockHead::decode(&header, &payload).and_then(|(head, packed)| {
+                head.open(&header, packed, &mut raw, &mut rows)?;
+                Ok(head)
+            });
+            let segment = self.segments.get(at.spot.segment as usize);
+            let Some((head, segment)) = opened.ok().zip(segment) else { return Ok(()) };
+            let mut unique = Unique::default();
+            if let Some(InSlice { slice, .. }) = head.slice {
+                let pieces = scan.pieces.get(&at.spot.segment).cloned();
+                unique.choose(segment, slice, || Ok(pieces.unwrap_or_default()))?;
             }
             for (rank, row) in (0..).zip(&rows).filter(|(rank, _)| seq_in(&header, *rank) >= from) {
-                let bytes = row.bytes(&raw).unwrap_or_default().to_vec();
+                let damaged = |damage| segment.damaged(at.spot.offset, damage);
+                let bytes = match head.slice {
+                    None => row.bytes(&raw).map(<[u8]>::to_vec).map_err(damaged),
+                    Some(_) => unique.record(segment, (row, &raw), damaged),
+                };
+                let bytes = match bytes {
+                    Ok(bytes) => bytes,
+                    Err(Error::Corrupt(_)) => continue,
+                    Err(error) => return Err(error),
+                };
                 ReadRecord::new(row.header(&header, rank), bytes).map_or(Ok(()), &mut *take)?;
             }
             return Ok(());

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::engine::salvage::locate::Located;
-use crate::engine::state::scan::{Item, Lexed, directory_in, frames_below, lex, payload_of};
+use crate::engine::state::scan::{
+    Item, Lexed, directory_in, frames_below, lex, payload_of, pieces_in,
+};
 use crate::engine::state::segment::Segment;
 use crate::error::Result;
 use crate::format::codec::len_u32;
@@ -15,6 +17,7 @@ use crate::format::frames::block::{MAX_BLOCK_RECORDS, seq_in};
 use crate::format::frames::eviction::{Eviction, EvictionReceipt, decode_evictions};
 use crate::format::frames::frame::{FLAG_BATCH, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT};
 use crate::format::frames::ids::{names_in, replaced_by};
+use crate::format::frames::slice::PieceAt;
 use crate::format::map::manifest::used_len;
 use crate::format::{Directory, FrameHeader, FrameKind};
 use crate::types::{AgentId, LogPosition, Lsn, RunId, RunNo, Seq, Timestamp};
@@ -104,6 +107,8 @@ pub(crate) struct Scan {
     logs: Vec<Range<u64>>,
     /// Everything in front of it was durable.
     floor: LogPosition,
+    /// The PIECEs of each segment, by its number.
+    pub(crate) pieces: BTreeMap<u32, Vec<PieceAt>>,
     /// The first loss above the floor. A power cut may have made it, and then recovery would keep
     /// no frame behind it.
     first_loss: Option<LogPosition>,
@@ -175,6 +180,11 @@ impl Scan {
                 .filter(|_| is_log && durable == u32::MAX)
                 .and_then(|seal| directory_in(segment, &bytes, seal)),
         };
+        let mut pieces = pieces_in(frames.iter());
+        if !pieces.is_empty() {
+            pieces.sort_unstable();
+            self.pieces.insert(number, pieces);
+        }
         for lexed in &self.counted(&frames, durable) {
             let (header, spot) = (&lexed.header, Spot::of(number, lexed));
             let payload = payload_of(&bytes, header);

@@ -5,6 +5,7 @@ use crate::format::frames::block::BlockHead;
 use crate::format::frames::frame::{
     FLAG_CHUNKS, FLAG_COMPRESSED, FLAG_CREATES, FLAG_DOCUMENT, FLAG_IMPLICIT, FLAG_LATE, FLAG_PLAIN,
 };
+use crate::format::frames::slice::PieceAt;
 use crate::format::segments::directory::{EndAt, EvictionAt, HoldAt, StartAt};
 use crate::format::segments::directory_builder::{ChunkAt, RecordsAt};
 use crate::format::{DirectoryBuilder, FrameHeader, FrameKind, RunEntry};
@@ -45,6 +46,10 @@ pub(crate) fn note_frame(
                 note_any(entry, header);
             });
         }
+        FrameKind::Piece => {
+            builder.push_piece(PieceAt::of(header));
+            builder.update(header.run_no, |entry| note_any(entry, header));
+        }
         _ => builder.update(header.run_no, |entry| {
             note_any(entry, header);
             note_mark(entry, header);
@@ -56,8 +61,9 @@ pub(crate) fn note_frame(
 fn note_any(entry: &mut RunEntry, header: &FrameHeader) {
     entry.stored += header.frame_len() as u64;
     entry.document |= header.flags & FLAG_DOCUMENT != 0;
-    // A chunk alone does not count: its record may be incomplete. A hold is no activity.
-    if !matches!(header.kind, FrameKind::Chunk | FrameKind::Hold) {
+    // A chunk alone does not count: its record may be incomplete. A hold is no activity, and the
+    // records of a piece say their times.
+    if !matches!(header.kind, FrameKind::Chunk | FrameKind::Hold | FrameKind::Piece) {
         entry.last_at = entry.last_at.max(header.at);
     }
 }

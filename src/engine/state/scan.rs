@@ -16,6 +16,7 @@ use crate::format::frames::frame::{
     FLAG_BATCH, FRAME_ALIGN, FRAME_HEADER_LEN, FrameCheck, LONG_HEADER_LEN, may_be_header,
 };
 use crate::format::frames::ids;
+use crate::format::frames::slice::PieceAt;
 use crate::format::map::manifest::{SealedAt, used_len};
 use crate::format::segments::run_entry::records_cost;
 use crate::format::segments::segment::SEGMENT_HEADER_LEN;
@@ -300,6 +301,12 @@ fn note(
             note_block(&mut replayed.builder, header, piece.payload_of(header));
         }
     }
+}
+
+/// Where the PIECEs among these frames are.
+pub(crate) fn pieces_in<'l>(frames: impl Iterator<Item = &'l Lexed>) -> Vec<PieceAt> {
+    let pieces = frames.filter(|lexed| lexed.header.kind == FrameKind::Piece);
+    pieces.map(|lexed| PieceAt::of(&lexed.header)).collect()
 }
 
 /// All frames of a sealed segment below its end, damaged or not.

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::engine::read::block::unique::Unique;
 use crate::engine::read::block::{each_record, inner_damage};
 use crate::engine::state::scan::{
-    Item, Lexed, Piece, Replayed, lex, payload_of, records_in, replay_piece,
+    Item, Lexed, Piece, Replayed, lex, payload_of, pieces_in, records_in, replay_piece,
 };
 use crate::engine::state::segment::Segment;
 use crate::engine::verify::VerifyReport;
 use crate::error::{Corruption, Damage, Error, Place, Result};
+use crate::format::frames::slice::PieceAt;
 use crate::format::{Directory, FrameKind};
 use crate::types::{AgentId, RunId, RunNo, Seq};
 
@@ -38,7 +40,7 @@ pub(crate) fn check_segment(segment: &Segment, open: (u32, &[u8])) -> Result<Ver
         None => segment.directory().ok(),
     };
     let items = lex(&extent, segment.frames());
-    let frames = check.walk(segment, (&extent, &items), end, directory.as_ref());
+    let frames = check.walk(segment, (&extent, &items), end, directory.as_ref())?;
     if let Some((stored, directory)) = stored.as_deref().zip(directory) {
         // Frames that are damaged are other frames than those that the directory lists.
         let extent_len = segment.extent_size().bytes_u32() as usize;
@@ -84,14 +86,20 @@ fn name_in(directory: Option<&Directory<'_>>, run_no: RunNo) -> Option<(AgentId,
 }
 
 /// The damage of a frame, for each record that it affects.
-fn damage_in(extent: &[u8], lexed: &Lexed) -> Vec<(Option<Seq>, Damage)> {
+fn damage_in(
+    segment: &Segment,
+    (extent, lexed): (&[u8], &Lexed),
+    (pieces, unique): (&[PieceAt], &mut Unique),
+) -> Result<Vec<(Option<Seq>, Damage)>> {
     let header = &lexed.header;
-    match (lexed.payload, header.kind) {
-        (Ok(()), _) => inner_damage(header, payload_of(extent, header)),
+    Ok(match (lexed.payload, header.kind) {
+        (Ok(()), _) => {
+            return inner_damage(segment, (header, payload_of(extent, header)), pieces, unique);
+        }
         (Err(damage), FrameKind::Block) => each_record(header, damage).collect(),
         (Err(damage), FrameKind::Record | FrameKind::Put) => vec![(Some(header.seq), damage)],
         (Err(damage), _) => vec![(None, damage)],
-    }
+    })
 }
 
 impl VerifyReport {
@@ -102,7 +110,10 @@ impl VerifyReport {
         (extent, items): (&[u8], &[Item]),
         end: u32,
         directory: Option<&Directory<'_>>,
-    ) -> Vec<Lexed> {
+    ) -> Result<Vec<Lexed>> {
+        let mut pieces = pieces_in(items.iter().filter_map(Item::frame));
+        pieces.sort_unstable();
+        let mut unique = Unique::default();
         let names = directory.map(record_names).unwrap_or_default();
         let mut frames = Vec::new();
         for item in items.iter().take_while(|item| item.offset() < end) {
@@ -115,7 +126,9 @@ impl VerifyReport {
                     self.records += u64::from(records_in(header).unwrap_or(0));
                     // At most as many problems as the directory lists records.
                     let most = name.map_or(1, |(_, seqs)| seqs.len().max(1));
-                    for (seq, damage) in damage_in(extent, lexed).into_iter().take(most) {
+                    let (frame, slices) = ((extent, lexed), (&pieces[..], &mut unique));
+                    let damaged = damage_in(segment, frame, slices)?;
+                    for (seq, damage) in damaged.into_iter().take(most) {
                         let run = name_in(directory, header.run_no);
                         let problem = Corruption::new(place, damage).of_named(run.as_ref());
                         self.problems.push(problem.at(seq));
@@ -135,6 +148,6 @@ impl VerifyReport {
                 }
             }
         }
-        frames
+        Ok(frames)
     }
 }

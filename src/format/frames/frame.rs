@@ -43,6 +43,8 @@ pub enum FrameKind {
     Commit = 6,
     /// Deletes runs.
     Evict = 7,
+    /// Bytes that records of a slice share.
+    Piece = 8,
     /// The directory of the segment; the last frame.
     Seal = 9,
     /// Holds a run, or releases it.
@@ -66,6 +68,7 @@ impl FrameKind {
             5 => Self::Chunk,
             6 => Self::Commit,
             7 => Self::Evict,
+            8 => Self::Piece,
             9 => Self::Seal,
             11 => Self::Hold,
             12 => Self::Block,
@@ -81,6 +84,7 @@ impl FrameKind {
             Self::Chunk
             | Self::Commit
             | Self::Evict
+            | Self::Piece
             | Self::Seal
             | Self::Hold
             | Self::Block
@@ -151,7 +155,8 @@ pub struct FrameHeader {
     /// The run it belongs to; 0 for none.
     pub run_no: RunNo,
     /// RECORD, BLOCK: the sequence of the first record in its run. CHUNK: the order of the first
-    /// chunk of its record, if it is not that chunk. WATERMARK: a position. Else zero.
+    /// chunk of its record, if it is not that chunk. PIECE: the place of its first byte in the
+    /// slice. WATERMARK: a position. Else zero.
     pub seq: Seq,
     /// When it was appended.
     pub at: Timestamp,

@@ -6,3 +6,4 @@ pub mod eviction;
 pub mod frame;
 pub mod ids;
 pub(crate) mod record_frame;
+pub mod slice;

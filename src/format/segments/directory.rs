@@ -19,9 +19,11 @@ use crate::error::Damage;
 use crate::format::codec::{
     Decoded, Reader, Writer, at_most, check_crc, first_of, len_u32, u32_at,
 };
+use crate::format::frames::slice::PieceAt;
 use crate::format::segments::directory_key::check_at;
 pub use crate::format::segments::directory_key::{DirectoryKey, IdHash};
 pub use crate::format::segments::directory_tables::Tables;
+use crate::format::segments::directory_tables::{PIECE_LEN, PIECES, SECTION_HEAD_LEN, pieces_len};
 use crate::format::segments::run_entry::{
     self, ENTRY_ALIGN, EntryHead, GROUP, MAX_ENTRY, offset_at,
 };
@@ -45,6 +47,8 @@ pub const RUN_COST: usize = MAX_ENTRY + TABLE_LEN;
 pub const MAX_RUN_COST: usize = RUN_COST + 2 * MAX_ID_LEN;
 /// The least bytes that each record or chunk takes.
 pub const OFFSET_LEN: usize = run_entry::OFFSET_LEN;
+/// The most bytes that a PIECE adds.
+pub const PIECE_COST: usize = PIECE_LEN + SECTION_HEAD_LEN;
 /// The bytes that an eviction adds.
 pub const EVICTION_COST: usize = EVICTION_LEN;
 
@@ -85,7 +89,7 @@ pub(crate) struct Brief {
 pub(super) fn encode<'e>(
     out: &mut Vec<u8>,
     entries: impl Iterator<Item = (&'e RunEntry, Vec<RunPart>, Vec<&'e u32>)>,
-    evictions: impl ExactSizeIterator<Item = EvictionAt>,
+    (evictions, pieces): (impl ExactSizeIterator<Item = EvictionAt>, &[PieceAt]),
     key: &DirectoryKey,
     (first, last, next): (Lsn, Lsn, RunNo),
 ) {
@@ -112,12 +116,18 @@ pub(super) fn encode<'e>(
     for eviction in evictions {
         eviction.encode(&mut writer);
     }
+    if !pieces.is_empty() {
+        writer.u32(PIECES).u32(len(pieces.len() * PIECE_LEN));
+        for PieceAt { slice, start, offset } in pieces {
+            writer.u64(slice.0).u32(*start).u32(*offset);
+        }
+    }
     writer
         .bytes(&DIRECTORY_MAGIC)
         .u32(len(tables))
         .u32(len(runs))
         .u32(len(count))
-        .u32(0)
+        .u32(len(pieces_len(pieces.len())))
         .u64(first.0)
         .u64(last.0)
         .u64(next.0)
@@ -187,7 +197,8 @@ impl<'a> Directory<'a> {
             }
             last = run_no;
         }
-        Ok(())
+        let pieces = self.pieces().collect::<Decoded<Vec<_>>>()?;
+        if pieces.is_sorted_by(|one, next| one < next) { Ok(()) } else { Err(Damage::Mismatch) }
     }
 
     /// How many runs have frames in the segment.
@@ -378,6 +389,16 @@ impl<'a> Directory<'a> {
             return Err(Damage::UnknownCode { found: flags });
         }
         Ok(EvictionAt { run_no, offset, with_receipt: flags == WITH_RECEIPT })
+    }
+
+    /// The PIECEs of the segment, by slice and place in it. Two at one place have the same bytes.
+    pub fn pieces(&self) -> impl Iterator<Item = Decoded<PieceAt>> + '_ {
+        let (at, count) = self.tables.pieces;
+        (0..count).map(move |index| {
+            let mut reader = Reader::at(self.bytes, at + index * PIECE_LEN);
+            let slice = Lsn(reader.u64()?);
+            Ok(PieceAt { slice, start: reader.u32()?, offset: reader.u32()? })
+        })
     }
 
     /// All evictions that the segment records, in the order of the run numbers.

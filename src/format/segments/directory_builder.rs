@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::format::frames::slice::PieceAt;
 use crate::format::segments::directory::{
     DirectoryKey, EVICTION_COST, EvictionAt, RunEntry, RunPart, TABLE_LEN, TRAILER_LEN, encode,
 };
+use crate::format::segments::directory_tables::pieces_len;
 use crate::format::segments::run_map::RunMap;
 use crate::types::{AgentId, Lsn, RunId, RunNo, Seq};
 
@@ -15,6 +17,8 @@ pub struct DirectoryBuilder {
     runs: Vec<BuiltRun>,
     by_no: RunMap<usize>,
     evictions: BTreeMap<RunNo, EvictionAt>,
+    /// Where the pieces of slices are.
+    pieces: Vec<PieceAt>,
     /// The bytes of all entries.
     entries: usize,
     first_lsn: Option<Lsn>,
@@ -140,6 +144,7 @@ impl DirectoryBuilder {
             + self.entries
             + self.runs.len() * TABLE_LEN
             + self.evictions.len() * EVICTION_COST
+            + pieces_len(self.pieces.len())
     }
 
     /// Whether nothing was collected.
@@ -225,6 +230,11 @@ impl DirectoryBuilder {
         self.evictions.insert(eviction.run_no, eviction);
     }
 
+    /// Adds a piece of a slice.
+    pub fn push_piece(&mut self, piece: PieceAt) {
+        self.pieces.push(piece);
+    }
+
     /// The smallest order that was noted.
     pub(crate) fn first_lsn(&self) -> Option<Lsn> {
         self.first_lsn
@@ -252,7 +262,9 @@ impl DirectoryBuilder {
             (&built.entry, parts, built.parts.iter().flat_map(BuiltPart::listed).collect())
         });
         let orders = (self.first_lsn.unwrap_or_default(), self.last_lsn, next_run_no);
-        encode(&mut out, entries, self.evictions(), key, orders);
+        let mut pieces = self.pieces.clone();
+        pieces.sort_unstable();
+        encode(&mut out, entries, (self.evictions(), &pieces), key, orders);
         assert_eq!(out.len(), self.encoded_len(), "room was kept for exactly this many bytes");
         out
     }

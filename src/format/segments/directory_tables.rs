@@ -1,13 +1,27 @@
 //! The tables of a directory, which stand behind its entries, and the trailer with their check.
 
+use core::ops::Range;
+
 use crate::error::Damage;
-use crate::format::codec::{Decoded, Reader, check_crc};
+use crate::format::codec::{Decoded, Reader, at_most, check_crc};
 use crate::format::segments::directory::{
     DIRECTORY_MAGIC, EVICTION_LEN, HASH_LEN, PLACE_LEN, TRAILER_LEN,
 };
 use crate::format::segments::directory_key::{DirectoryKey, IdHash, check_at};
 use crate::format::segments::run_entry::ENTRY_ALIGN;
 use crate::types::{Lsn, RunNo};
+
+/// The tag of the section that lists PIECEs.
+pub(super) const PIECES: u32 = 1;
+/// The size of what it has of one.
+pub(super) const PIECE_LEN: usize = 16;
+/// The size of tag and length of a section.
+pub(super) const SECTION_HEAD_LEN: usize = 8;
+
+/// The length of the section of this many pieces.
+pub(super) const fn pieces_len(count: usize) -> usize {
+    if count == 0 { 0 } else { SECTION_HEAD_LEN + count * PIECE_LEN }
+}
 
 /// The tables of a directory whose check matched: where its parts are.
 #[derive(Debug, Clone)]
@@ -18,6 +32,8 @@ pub struct Tables {
     pub(super) places_at: usize,
     pub(super) hashes_at: usize,
     pub(super) evictions_at: usize,
+    /// Where the list of PIECEs starts, and how many there are.
+    pub(super) pieces: (usize, usize),
     pub(super) runs: u32,
     pub(super) evictions: u32,
     pub(super) first_lsn: Lsn,
@@ -57,6 +73,7 @@ impl Tables {
             places_at,
             hashes_at,
             evictions_at,
+            pieces: pieces_in(bytes, sections_at..end)?,
             runs,
             evictions,
             first_lsn,
@@ -64,6 +81,22 @@ impl Tables {
             next_run_no,
         })
     }
+}
+
+/// Where the sections list PIECEs, and how many. Other tags are passed over.
+fn pieces_in(bytes: &[u8], sections: Range<usize>) -> Decoded<(usize, usize)> {
+    let mut at = sections.start;
+    while at < sections.end {
+        let mut reader = Reader::at(bytes, at);
+        let (tag, len) = (reader.u32()?, reader.u32()? as usize);
+        let list = at + SECTION_HEAD_LEN;
+        at = list.checked_add(len.next_multiple_of(8)).ok_or(Damage::Truncated)?;
+        at_most(at as u64, sections.end as u64)?;
+        if tag == PIECES {
+            return Ok((list, len / PIECE_LEN));
+        }
+    }
+    Ok((0, 0))
 }
 
 /// The end of `count` items of `size` bytes that start at `at`.

@@ -6,4 +6,5 @@ pub(crate) mod growth;
 pub(crate) mod growth_stalled;
 pub(crate) mod prefaults;
 pub(crate) mod shorten;
+pub(crate) mod slices;
 pub(crate) mod space;

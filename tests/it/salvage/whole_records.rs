@@ -9,7 +9,6 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-use runlog::format::frames::block::{BlockHead, seq_in};
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FLAG_DOCUMENT, FrameCheck};
 use runlog::format::frames::ids::names_in;
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
@@ -23,7 +22,7 @@ use runlog::{
 };
 use runlog_sim::{SimDisk, SplitMix64, Survivors};
 
-use crate::support::frames::{EXTENT, frames_in, unindexed};
+use crate::support::frames::{EXTENT, frames_in, records_of, unindexed};
 
 const FRONT: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -206,8 +205,8 @@ fn append(log: &RunLog, random: &mut SplitMix64, run: &str, at: Timestamp, allow
     }
 }
 
-/// Where the bytes of one copy of a record are.
-type Copy = Vec<Range<usize>>;
+/// Where the bytes of one copy of a record are: for each part, the places that have its bytes.
+type Copy = Vec<Vec<Range<usize>>>;
 
 /// Where the bytes of the frames of a store are.
 #[derive(Debug, Default)]
@@ -229,6 +228,7 @@ fn places(image: &[u8]) -> Places {
         let Ok(header) = SegmentHeader::decode(segment) else { continue };
         let check = FrameCheck::new(header.key);
         let mut at = SEGMENT_HEADER_LEN as usize;
+        let (mut blocks, mut pieces) = (Vec::new(), Vec::new());
         while let Some(Ok(header)) =
             segment.get(at..).map(|rest| FrameHeader::decode_with(rest, &check, at as u32))
         {
@@ -250,16 +250,10 @@ fn places(image: &[u8]) -> Places {
                     long.push((header, row, range));
                 }
                 FrameKind::Record | FrameKind::Put => {
-                    places.records.entry((run, header.seq.0)).or_default().push(vec![range]);
+                    places.records.entry((run, header.seq.0)).or_default().push(vec![vec![range]]);
                 }
-                FrameKind::Block => {
-                    let _ = BlockHead::decode(&header, payload).unwrap();
-                    for rank in 0..header.extra {
-                        let seq = seq_in(&header, rank).0;
-                        let copies = places.records.entry((run, seq)).or_default();
-                        copies.push(vec![range.clone()]);
-                    }
-                }
+                FrameKind::Block => blocks.push((range.clone(), header)),
+                FrameKind::Piece => pieces.push((range.clone(), header)),
                 FrameKind::Chunk => {
                     let first = if header.extra == 0 { header.lsn.0 } else { header.seq.0 };
                     chunks.entry((run, first, header.extra)).or_default().push(range);
@@ -267,13 +261,19 @@ fn places(image: &[u8]) -> Places {
                 _ => {}
             }
         }
+        for block in &blocks {
+            for (seq, mut copy) in records_of(image, &pieces, block) {
+                copy.push(vec![block.0.clone()]);
+                places.records.entry((block.1.run_no.0, seq)).or_default().push(copy);
+            }
+        }
     }
     for (header, row, range) in long {
         let run = header.run_no.0;
-        let mut copy = vec![range];
+        let mut copy = vec![vec![range]];
         // Copies of chunks are rare; the first one stands for all.
         let found = (0..row.count).map_while(|number| chunks.get(&(run, row.first.0, number)));
-        copy.extend(found.map(|copies| copies[0].clone()));
+        copy.extend(found.map(|copies| vec![copies[0].clone()]));
         if copy.len() as u32 <= row.count {
             // The segment of a chunk is free: the run was deleted.
             continue;
@@ -302,8 +302,9 @@ impl Places {
             let start = FRONT + (part.start - FRONT) / extent * extent;
             !by_headers || is_same(start..start + SEGMENT_HEADER_LEN as usize)
         };
-        let is_whole =
-            |copy: &Copy| copy.iter().all(|part| is_same(part.clone()) && has_header(part));
+        let is_whole = |copy: &Copy| {
+            copy.iter().all(|all| all.iter().any(|part| is_same(part.clone()) && has_header(part)))
+        };
         let mut whole: BTreeMap<_, Vec<Record>> = BTreeMap::new();
         for ((run, seq), copies) in &self.records {
             let Some(name) = self.names.get(run).filter(|_| !self.documents.contains(run)) else {

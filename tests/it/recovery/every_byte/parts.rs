@@ -10,6 +10,7 @@ use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
 use runlog::format::{EXTENTS_AT, FrameHeader, FrameKind, PAGE};
 
 use super::store::EXTENT;
+use crate::support::frames::records_of;
 
 /// A range of the file.
 #[derive(Debug, Clone)]
@@ -80,6 +81,7 @@ pub(super) fn parts(image: &[u8]) -> Vec<Part> {
             let name = |(of, seq): &(RunNo, u64)| (names[of].clone(), *seq);
             let items = items.into_iter().map(name).chain(items_of(&frames, number, &names));
             let mut items: Vec<(String, u64)> = items.collect();
+            items.extend(items_of_piece(image, &frames, number, &names));
             // Without a directory, the only frame with the ids of a run names its records.
             if !is_sealed && naming.get(&frame.run_no) == Some(&1) && ids_of.contains_key(at) {
                 let of_run = frames.iter().filter(|(_, other)| other.run_no == frame.run_no);
@@ -119,6 +121,30 @@ fn items_of(
     .into_iter()
     .chain(batch(frames, number, &of))
     .collect()
+}
+
+/// The records that need a piece of which there is no other one with the same bytes.
+fn items_of_piece(
+    image: &[u8],
+    frames: &[(usize, FrameHeader)],
+    number: usize,
+    names: &BTreeMap<RunNo, String>,
+) -> Vec<(String, u64)> {
+    let (at, piece) = frames[number];
+    if piece.kind != FrameKind::Piece {
+        return Vec::new();
+    }
+    let frames: Vec<_> =
+        frames.iter().map(|(at, frame)| (*at..*at + frame.frame_len(), *frame)).collect();
+    let mut items = Vec::new();
+    for block in frames.iter().filter(|(_, frame)| frame.kind == FrameKind::Block) {
+        for (seq, places) in records_of(image, &frames, block) {
+            if places.iter().any(|all| all.len() == 1 && all[0].start == at) {
+                items.push((names[&block.1.run_no].clone(), seq));
+            }
+        }
+    }
+    items
 }
 
 /// The records of the batch that the frame is in.

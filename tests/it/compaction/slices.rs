@@ -1,0 +1,224 @@
+//! Runs whose records repeat one another: what is the same is stored once, and every byte comes
+//! back.
+
+use std::sync::Arc;
+
+use runlog::format::FrameKind;
+use runlog::salvage_storage;
+use runlog::storage::MemoryStorage;
+use runlog::{
+    Allow, Compaction, Compression, Durability, Error, NewRecord, Options, Outcome, RunLog, Seq,
+};
+use runlog_sim::{SimDisk, SplitMix64};
+
+use crate::support::frames::of_kind;
+
+const ZSTD: Compression = Compression::Zstd { level: 3 };
+
+fn options(extent: u64) -> Options {
+    let by_hand = Compaction::new().automatic(false);
+    let options = Options::new().extent_size(extent).background(false).compaction(by_hand);
+    options.compression(ZSTD)
+}
+
+/// Text without repetitions of more than some bytes, in lines.
+fn line(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    let mut text = format!("{{\"type\":\"message\",\"id\":\"{:016x}\",", random.next_u64());
+    while text.len() < len {
+        let words = ["the ", "file ", "src/", "error ", "of ", "tool "];
+        text.push_str(words[random.index(words.len())]);
+        text.push_str(&format!("{:x} ", random.below(1 << 20)));
+    }
+    text.truncate(len.saturating_sub(2));
+    text.push_str("}\n");
+    text.into_bytes()
+}
+
+/// Records of a run that say all of its history each time, with an id at both ends.
+fn histories(seed: u64, count: u64, message: usize) -> Vec<Vec<u8>> {
+    let mut history = line(seed, 4 * message);
+    let record = |number: u64| {
+        history.extend(line(seed + 1_000 + number, message / 2 + number as usize * 13 % message));
+        let id = format!("{:016x}", SplitMix64::new(seed ^ number << 20).next_u64());
+        [id.as_bytes(), &history, b"]", id.as_bytes()].concat()
+    };
+    (0..count).map(record).collect()
+}
+
+fn append_all(log: &RunLog, run: &str, records: &[Vec<u8>]) {
+    for (number, record) in records.iter().enumerate() {
+        let kind = ["progress", ""][number % 2];
+        let record = NewRecord::new(record).kind(kind);
+        let _ = log.append_to("agent", run, &record, Allow::everything()).unwrap();
+    }
+    let done = Outcome::completed().durability(Durability::Process);
+    let _ = log.end_run("agent", run, &done, Allow::everything()).unwrap();
+}
+
+/// Writes until everything from before is in sealed segments, and leaves nothing else.
+fn roll(log: &RunLog) {
+    let full = log.stats().unwrap().end.segment;
+    let filler = vec![7; 6_000];
+    while log.stats().unwrap().end.segment <= full {
+        let _ = log.append_to("filler", "filler", &NewRecord::new(&filler), Allow::everything());
+    }
+    let done = Outcome::completed().durability(Durability::Process);
+    let _ = log.end_run("filler", "filler", &done, Allow::everything()).unwrap();
+    let _ = log.delete_run(("filler", "filler")).unwrap();
+    log.checkpoint().unwrap();
+}
+
+fn assert_same(log: &RunLog, run: &str, records: &[Vec<u8>]) {
+    let trace = log.trace(("agent", run)).unwrap().map(Result::unwrap);
+    let found: Vec<runlog::Record> = trace.collect();
+    assert_eq!(found.len(), records.len(), "{run}");
+    for (number, (found, record)) in found.iter().zip(records).enumerate() {
+        assert!(found.payload() == record, "{run} {number}");
+        assert_eq!(found.kind().unwrap_or(""), ["progress", ""][number % 2]);
+    }
+    let back = log.trace(("agent", run)).unwrap().rev().map(Result::unwrap);
+    assert!(back.zip(records.iter().rev()).all(|(found, record)| found.payload() == record));
+}
+
+fn assert_clean(log: &RunLog) {
+    let report = log.verify().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+/// The stored bytes of all runs.
+fn live(log: &RunLog) -> u64 {
+    log.stats().unwrap().live_bytes
+}
+
+#[test]
+fn what_records_repeat_is_stored_once_at_each_extent_size() {
+    for (extent, count, message) in [(64 << 10, 60, 300), (1 << 20, 150, 700), (4 << 20, 150, 900)]
+    {
+        let storage = Arc::new(MemoryStorage::new());
+        let log = options(extent).create_storage(storage.clone()).unwrap();
+        let runs: Vec<_> = (0..3).map(|run| histories(run * 77, count, message)).collect();
+        for (number, records) in runs.iter().enumerate() {
+            append_all(&log, &format!("run-{number}"), records);
+        }
+        roll(&log);
+        let payload: usize = runs.iter().flatten().map(Vec::len).sum();
+        let before = live(&log);
+        let _ = log.compact().unwrap();
+        assert!(!of_kind(&storage.to_bytes(), FrameKind::Piece).is_empty(), "{extent}");
+        eprintln!("{extent}: {payload} payload, {before} -> {}", live(&log));
+        assert!(live(&log) * 8 < payload as u64, "{} of {payload}", live(&log));
+        for (number, records) in runs.iter().enumerate() {
+            assert_same(&log, &format!("run-{number}"), records);
+        }
+        assert_clean(&log);
+        // Packed once, a store has nothing left to pack.
+        let _ = log.compact().unwrap();
+        let settled = log.compact().unwrap();
+        assert_eq!(settled.bytes, 0, "{settled:?}");
+        log.close().unwrap();
+        let log = options(extent).open_storage(storage.clone()).unwrap();
+        for (number, records) in runs.iter().enumerate() {
+            assert_same(&log, &format!("run-{number}"), records);
+        }
+        // The directory of an output is a function of its frames.
+        assert_clean(&log);
+    }
+}
+
+/// A compacted store of one run, and its records.
+fn packed(records: &[Vec<u8>], extent: u64) -> Vec<u8> {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(extent).create_storage(storage.clone()).unwrap();
+    append_all(&log, "run", records);
+    roll(&log);
+    for _ in 0..2 {
+        let _ = log.compact().unwrap();
+    }
+    assert_same(&log, "run", records);
+    log.close().unwrap();
+    storage.to_bytes()
+}
+
+/// The sequences of the records that cannot be read; the others are as they were.
+fn lost(log: &RunLog, records: &[Vec<u8>]) -> Vec<u64> {
+    let mut lost = Vec::new();
+    for (number, record) in records.iter().enumerate() {
+        let seq = Seq(number as u64);
+        let mut one = log.trace(("agent", "run")).unwrap().range(seq..Seq(seq.0 + 1)).unwrap();
+        match one.next().unwrap() {
+            Ok(found) => assert!(found.payload() == *record, "{number}"),
+            Err(Error::Corrupt(corruption)) => {
+                assert_eq!(corruption.seq, Some(seq));
+                lost.push(seq.0);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    lost
+}
+
+#[test]
+fn a_damaged_piece_costs_the_records_that_need_it_and_each_is_told() {
+    // Each third record repeats the one before.
+    let mut records: Vec<Vec<u8>> = (0..60).map(|seed| line(seed, 2_500)).collect();
+    for number in (2..60).step_by(3) {
+        records[number] = records[number - 1].clone();
+    }
+    let image = packed(&records, 64 << 10);
+    let pieces = of_kind(&image, FrameKind::Piece);
+    assert!(pieces.len() > 10, "{}", pieces.len());
+    let mut all = 0;
+    for (at, _) in pieces {
+        let mut damaged = image.clone();
+        damaged[(at.start + at.end) / 2] ^= 4;
+        let log = options(64 << 10).open_storage(Arc::new(SimDisk::untracked(damaged))).unwrap();
+        let lost = lost(&log, &records);
+        // A piece has 2 KiB, so parts of one record or two, and of a record that repeats one.
+        assert!((1..=4).contains(&lost.len()), "{lost:?}");
+        let problems = log.verify().unwrap().problems;
+        let told: Vec<u64> = problems.iter().filter_map(|problem| Some(problem.seq?.0)).collect();
+        assert_eq!(told, lost);
+        assert_eq!(problems.len(), lost.len() + 1, "and the piece itself");
+        all += lost.len();
+    }
+    assert!(all >= records.len());
+}
+
+#[test]
+fn a_history_whose_bytes_most_records_need_survives_a_damaged_sector() {
+    let records = histories(5, 300, 300);
+    let image = packed(&records, 1 << 20);
+    let pieces = of_kind(&image, FrameKind::Piece);
+    let mut starts: Vec<u64> = pieces.iter().map(|(_, header)| header.seq.0).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    assert_eq!(starts.len() * 2, pieces.len(), "each piece is there twice");
+    for (at, _) in pieces {
+        let mut damaged = image.clone();
+        let sector = (at.start + at.end) / 2 / 512 * 512;
+        damaged[sector.max(at.start)..(sector + 512).min(at.end)].fill(0xa5);
+        let log = options(1 << 20).open_storage(Arc::new(SimDisk::untracked(damaged))).unwrap();
+        assert_eq!(lost(&log, &records), [0; 0]);
+        assert!(!log.verify().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn salvage_brings_out_what_slices_have_with_and_without_directories() {
+    let records = histories(9, 80, 250);
+    let image = packed(&records, 64 << 10);
+    let directories = of_kind(&image, FrameKind::Seal);
+    for damage in [false, true] {
+        let mut damaged = image.clone();
+        for (at, header) in directories.iter().filter(|_| damage) {
+            let payload = at.start + header.header_len();
+            damaged[payload..at.end].fill(0x5a);
+        }
+        let out = Arc::new(MemoryStorage::new());
+        let report = salvage_storage(Arc::new(SimDisk::untracked(damaged)), out.clone()).unwrap();
+        assert_eq!(report.records, records.len() as u64, "{report:?}");
+        let log = options(64 << 10).open_storage(out).unwrap();
+        assert_same(&log, "run", &records);
+    }
+}
