@@ -165,10 +165,11 @@ fn block_payload(bytes: &[u8]) {
     let mut header = FrameHeader::new(FrameKind::Block, RunNo(1), Timestamp(5));
     header.extra = u32::from(u16::from_le_bytes(*front));
     let mut payload = payload.to_vec();
-    if payload.len() >= block::BLOCK_HEAD_LEN {
-        let crc = crc32fast::hash(&payload[..block::BLOCK_HEAD_LEN - 4]);
-        payload[block::BLOCK_HEAD_LEN - 4..block::BLOCK_HEAD_LEN]
-            .copy_from_slice(&crc.to_le_bytes());
+    let is_sliced = payload.get(1) == Some(&1);
+    let len = if is_sliced { block::SLICED_HEAD_LEN } else { block::BLOCK_HEAD_LEN };
+    if payload.len() >= len {
+        let crc = crc32fast::hash(&payload[..len - 4]);
+        payload[len - 4..len].copy_from_slice(&crc.to_le_bytes());
     }
     let Ok((head, compressed)) = block::BlockHead::decode(&header, &payload) else { return };
     let (mut raw, mut rows) = (Vec::new(), Vec::new());
@@ -176,6 +177,11 @@ fn block_payload(bytes: &[u8]) {
         assert_eq!(rows.len(), header.extra as usize);
         for row in &rows {
             let _ = row.bytes(&raw);
+            let mut made = 0;
+            if row.recipe.is_some() {
+                row.each_range(&raw, |range| made += range.end - range.start).unwrap();
+                assert_eq!(made, row.len);
+            }
         }
     }
 }
@@ -197,6 +203,7 @@ fn read_directory(mut bytes: Vec<u8>, repaired: bool) {
         }
     }
     let _ = (view.find_no(RunNo(u64::MAX)), view.find_run("run"), view.run(u32::MAX));
+    let _ = view.pieces().count();
     for index in 0..view.eviction_count().min(64) {
         let _ = view.eviction(index);
     }

@@ -13,6 +13,7 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
        runlog-peers [compare | readme] --from FILE
        runlog-peers rows [--small]
        runlog-peers retention [--small] [--once] [--ours] [--dir FOLDER]
+       runlog-peers repetition [--small] [--rows WORD]... [--engines NAME,...] [--dir FOLDER]
        runlog-peers commands [--small] [--rounds N] [--megabytes N] [--lookup-megabytes N]
                     [--rows WORD]... [--dir FOLDER]
 
@@ -20,6 +21,7 @@ usage: runlog-peers [compare] [--small] [--rounds N] [--rows WORD]... [--engines
   readme      the same in one short table
   rows        the names of its rows
   retention   retention, beside SQLite
+  repetition  bytes on disk of runs that repeat themselves, beside JSON Lines with zstd
   commands    the command `runlog`, which must be beside this program: lists, following, copies
               and searches beside cp and ripgrep, lookups, imports beside SQLite
 
@@ -46,6 +48,7 @@ pub(crate) enum Command {
         once: bool,
         ours: bool,
     },
+    Repetition,
     /// Megabytes of the stores for copies and searches, and for lookups.
     Commands {
         megabytes: [u64; 2],
@@ -90,6 +93,7 @@ impl Args {
                 "readme" => args.command = Command::Readme,
                 "rows" => args.command = Command::Rows,
                 "retention" => args.command = Command::Retention { once: false, ours: false },
+                "repetition" => args.command = Command::Repetition,
                 "commands" => args.command = Command::Commands { megabytes: [0; 2] },
                 "--help" | "-h" => args.command = Command::Help,
                 "--small" => args.small = true,

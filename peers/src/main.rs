@@ -5,6 +5,7 @@
 //! cargo run --release -p runlog-peers -- readme      # the same, one short table
 //! cargo run --release -p runlog-peers -- --small     # a minute, to see that it works
 //! cargo run --release -p runlog-peers -- retention   # retention, beside SQLite
+//! cargo run --release -p runlog-peers -- repetition  # bytes of runs that repeat themselves
 //! cargo run --release -p runlog-peers -- commands    # the command, beside cp and ripgrep
 //! ```
 //!
@@ -14,7 +15,7 @@
 //! - [`rows`]: the measurements.
 //! - [`measure`]: time and counts.
 //! - [`results`]: the results as data; [`report`], [`readme`]: as text.
-//! - [`retention`], [`commands`]: separate comparisons.
+//! - [`retention`], [`repetition`], [`commands`]: separate comparisons.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
@@ -25,6 +26,7 @@ mod engine;
 mod files;
 mod measure;
 mod readme;
+mod repetition;
 mod report;
 mod results;
 mod retention;
@@ -79,6 +81,9 @@ fn main() -> ExitCode {
         Command::Rows => rows::all(scale(&args)).iter().for_each(|row| println!("{}", row.name())),
         Command::Retention { once, ours } => {
             retention::compare(args.small, once, ours, &args.dir);
+        }
+        Command::Repetition => {
+            repetition::compare(args.small, &args.engines, |name| args.wants(name), &args.dir);
         }
         Command::Commands { megabytes } => commands::compare(&commands::Asked {
             small: args.small,

@@ -74,9 +74,10 @@ const STEP_SEGMENTS: usize = 32;
 const STEP_EXTENTS: u64 = 8;
 /// The most bytes of one step that compresses, unless two extents are larger.
 const STEP_PACKED: u64 = 64 << 20;
-/// By how many times a step that compresses grows if all of it fits in half of a segment, and up to
-/// how many bytes, and records.
+/// By how many times a step that compresses grows if all of it fits in a segment, and is less than
+/// this part of what it was; and up to how many bytes, and records.
 const GROWS: u64 = 4;
+const SMALL_PART: u64 = 8;
 const MOST_PACKED: u64 = 4 << 30;
 const MOST_RECORDS: u64 = 256 << 10;
 /// How many segments must have something to compress before background compression begins.
@@ -119,7 +120,7 @@ impl Compactor {
             Goal::SpaceOnFullDisk => extent - extent / 4,
             // Compressed data waits in memory until it is written.
             _ if self.log.setup.options.compression != Compression::None => {
-                extent.saturating_mul(STEP_EXTENTS).min((2 * extent).max(STEP_PACKED))
+                (2 * extent).max(STEP_PACKED)
             }
             _ => extent.saturating_mul(STEP_EXTENTS),
         };
@@ -305,10 +306,11 @@ impl Compactor {
     fn is_small(&self, job: &Job) -> bool {
         let frames = job.gathered.runs.iter().flat_map(|run| &run.frames);
         let bytes: usize = frames.map(|found| found.header.frame_len()).sum();
-        let records: u64 = job.gathered.living.values().map(|run| run.row.records).sum();
-        self.log.disk.has_views()
-            && bytes as u64 <= self.log.extent_size.bytes() / 2
-            && records <= MOST_RECORDS
+        let living = job.gathered.living.values().map(|run| &run.row);
+        let (records, stored) = living
+            .fold((0, 0), |(records, stored), row| (records + row.records, stored + row.stored));
+        let most = self.log.extent_size.bytes().min(stored / SMALL_PART);
+        self.log.disk.has_views() && bytes as u64 <= most && records <= MOST_RECORDS
     }
 
     /// Whether a step for [`Goal::Shrink`] leaves the last extent of its victims for one in front,

@@ -106,9 +106,14 @@ impl Packing<'_> {
         let mut frames: Vec<Found> = self.chunks.extract_if(.., is_of_row).collect();
         let numbers = frames.iter().map(|chunk| chunk.header.extra);
         let is_whole = row.is_ok_and(|row| numbers.eq(0..row.count));
-        let mut bytes = kind.to_vec();
+        // Each payload was checked when it was gathered.
+        let (mut bytes, mut crc) = (kind.to_vec(), crc32fast::Hasher::new());
+        crc.update(kind);
         for chunk in &frames {
-            bytes.extend_from_slice(gathered.payload(chunk));
+            let payload = gathered.payload(chunk);
+            let of_payload = (chunk.header.payload_crc, payload.len() as u64);
+            crc.combine(&crc32fast::Hasher::new_with_initial_len(of_payload.0, of_payload.1));
+            bytes.extend_from_slice(payload);
         }
         if !is_whole || bytes.len() != kind.len() + found.header.extra as usize {
             self.chunks.append(&mut frames);
@@ -116,7 +121,7 @@ impl Packing<'_> {
             return;
         }
         let mut header = FrameHeader { flags: found.header.flags & !FLAG_CHUNKS, ..found.header };
-        (header.payload_crc, header.payload_len) = (crc32fast::hash(&bytes), len_u32(bytes.len()));
+        (header.payload_crc, header.payload_len) = (crc.finalize(), len_u32(bytes.len()));
         frames.push(found);
         self.add_record(&header, &bytes, &frames);
     }

@@ -3,9 +3,11 @@
 //! A slice is closed before it could be too large for one segment. What is in it so far counts as
 //! it will be stored, and what is not compressed yet as it is.
 
+use core::ops::Range;
+
 use crate::engine::compact::find::Finder;
 use crate::error::Damage;
-use crate::format::codec::{Decoded, check_crc, len_u32};
+use crate::format::codec::{Decoded, len_u32};
 use crate::format::frames::block::{BlockBuilder, BlockHead, InSlice};
 use crate::format::frames::compression::Compressor;
 use crate::format::frames::slice::{MAX_UNIQUE, Op, encode_piece, piece_len};
@@ -46,6 +48,10 @@ pub(super) struct SliceBuilder {
     /// The bytes of the frames so far.
     stored: usize,
     records: u32,
+    /// How many of them were read again from their blocks.
+    checked: u32,
+    /// The ranges of the records of the open block, as they were found.
+    ranges: Vec<Range<u32>>,
     /// The lengths of all records.
     bytes: u64,
     ops: Vec<Op>,
@@ -69,6 +75,8 @@ impl SliceBuilder {
             block: BlockBuilder::default(),
             stored: 0,
             records: 0,
+            checked: 0,
+            ranges: Vec::new(),
             bytes: 0,
             ops: Vec::new(),
         }
@@ -78,7 +86,9 @@ impl SliceBuilder {
     pub(super) fn clear(&mut self) {
         self.finder.clear();
         (self.pieces, self.blocks, self.block) = Default::default();
-        (self.cut, self.stored, self.records, self.bytes) = (0, 0, 0, 0);
+        (self.cut, self.stored, self.bytes) = (0, 0, 0);
+        (self.records, self.checked) = (0, 0);
+        self.ranges.clear();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,18 +113,23 @@ impl SliceBuilder {
         let mut fits = self.finder.unique().len() <= MAX_UNIQUE && self.finder.parts() <= MAX_PARTS;
         while fits && self.finder.unique().len() - self.cut >= self.piece_len {
             self.cut_piece(record, self.piece_len, compressor);
-            fits = self.len() <= self.most;
+            fits = self.stored <= self.most;
         }
         let recipe = self.ops.len() * MAX_OP;
         fits = fits && self.len() + recipe <= self.most && recipe <= self.block_raw.max(1 << 20);
+        let ranges = self.ranges.len();
+        fits = fits && self.is_made_of(bytes, new);
         if !fits {
             self.finder.go_back(before.0);
             self.pieces.truncate(before.1);
             (self.cut, self.stored) = (before.2, before.3);
+            self.ranges.truncate(ranges);
             return false;
         }
         if is_first || !self.block.is_next(record) {
+            let own = self.ranges.split_off(ranges);
             self.close_block(compressor);
+            self.ranges = own;
         }
         if self.block.is_empty() {
             self.block = BlockBuilder::in_slice(InSlice { slice: self.slice, new });
@@ -145,7 +160,7 @@ impl SliceBuilder {
             let last = *last;
             self.cut_piece(&last, rest, compressor);
         }
-        let is_whole = self.check().is_ok();
+        let is_whole = self.records == self.checked;
         let mut frames = core::mem::take(&mut self.pieces);
         let pieces = frames.len();
         frames.append(&mut self.blocks);
@@ -162,10 +177,13 @@ impl SliceBuilder {
 
     fn close_block(&mut self, compressor: &mut Compressor) {
         let most = self.block.raw_len() + self.block.raw_len() / 64 + 1024;
-        if let Some((header, payload)) = self.block.finish(compressor, most) {
-            self.stored += header.frame_len();
-            self.blocks.push((header, payload));
+        if let Some(packed) = self.block.finish(compressor, most) {
+            // Records that are not counted as checked keep the slice from being used.
+            self.checked += self.check_block(&packed).unwrap_or(0);
+            self.stored += packed.0.frame_len();
+            self.blocks.push(packed);
         }
+        self.ranges.clear();
     }
 
     fn cut_piece(&mut self, record: &FrameHeader, len: usize, compressor: &mut Compressor) {
@@ -177,23 +195,33 @@ impl SliceBuilder {
         self.cut += len;
     }
 
-    /// Puts each record together as a reader does.
-    fn check(&self) -> Decoded<()> {
-        let (mut raw, mut rows, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut records = 0;
-        for (header, payload) in &self.blocks {
-            let (head, compressed) = BlockHead::decode(header, payload)?;
-            head.open(header, compressed, &mut raw, &mut rows)?;
-            for row in &rows {
-                bytes.clear();
-                row.each_range(&raw, |range| {
-                    let range = range.start as usize..range.end as usize;
-                    bytes.extend_from_slice(self.finder.unique().get(range).unwrap_or_default());
-                })?;
-                check_crc(row.crc, crc32fast::hash(&bytes))?;
-                records += 1;
+    /// Whether a record consists of what was found, and notes the ranges. New bytes begin at `new`.
+    fn is_made_of(&mut self, record: &[u8], mut new: u32) -> bool {
+        let (unique, mut rest) = (self.finder.unique(), record);
+        for op in &self.ops {
+            let range = match *op {
+                Op::New(len) => new..new + len,
+                Op::Copy { start, len } => start..start + len,
+            };
+            if let Op::New(len) = op {
+                new += len;
             }
+            let bytes = unique.get(range.start as usize..range.end as usize).unwrap_or_default();
+            let Some(behind) = rest.strip_prefix(bytes) else { return false };
+            rest = behind;
+            self.ranges.push(range);
         }
-        if records == self.records { Ok(()) } else { Err(Damage::Missing) }
+        rest.is_empty()
+    }
+
+    /// How many records a block has, if their recipes give the ranges that were found.
+    fn check_block(&self, (header, payload): &Packed) -> Decoded<u32> {
+        let (mut raw, mut rows, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        let (head, compressed) = BlockHead::decode(header, payload)?;
+        head.open(header, compressed, &mut raw, &mut rows)?;
+        for row in &rows {
+            row.each_range(&raw, |range| found.push(range))?;
+        }
+        if found == self.ranges { Ok(len_u32(rows.len())) } else { Err(Damage::Mismatch) }
     }
 }

@@ -246,11 +246,11 @@ impl<'a> Directory<'a> {
         Ok(self.head(slot)?.is_document())
     }
 
-    /// The bytes of the frames of the run in `slot` if it has records here that can still be
-    /// compressed, else zero. Versions of documents are never compressed.
+    /// The bytes of the frames of the run in `slot` if it has records or chunks here that can still
+    /// be compressed, else zero. Versions of documents are never compressed.
     pub fn loose(&self, slot: u32) -> Decoded<u64> {
         let head = self.head(slot)?;
-        let has_records = head.parts().any(|part| part.records > 0);
+        let has_records = head.listed > 0;
         let settled = head.is_document() || head.is_cold();
         Ok(if has_records && !settled { head.stored } else { 0 })
     }

@@ -1,4 +1,4 @@
-//! The bytes of format version 2, pinned in four ways.
+//! The bytes of format version 2, pinned in five ways.
 //!
 //! - `tests/golden/v2.runlog` is a whole store without an index. Every later version must give the
 //!   answers about it that are written down here, and this version must still produce exactly
@@ -7,6 +7,8 @@
 //!   not zero. Its redb pages are read, not compared.
 //! - `tests/golden/v2-torn.pages` is a small store that was not closed, with a record that a crash
 //!   tore and two whole ones behind it. Every later version must recover from it in the same way.
+//! - `tests/golden/v2-slices.pages` is a compacted store with a slice, which every later version
+//!   must read. The bytes are up to the version of the encoder that wrote them.
 //! - The blocks marked `hex` in `docs/FORMAT.md` are compared with a store that is made here.
 //!
 //! After a wanted change of the format, `RUNLOG_BLESS=1 cargo test --test it format_golden` writes
@@ -19,16 +21,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use runlog::env::Environment;
+use runlog::format::FrameKind;
 use runlog::format::map::owner;
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Activity, Allow, ContentType, Durability, Error, IndexRecovery, LogPosition, Metadata,
-    NewRecord, Options, Outcome, Owner, RunLog, RunQuery, RunStatus, SegmentId, Seq, Timestamp,
+    Activity, Allow, Compression, ContentType, Durability, Error, IndexRecovery, LogPosition,
+    Metadata, NewRecord, Options, Outcome, Owner, RunLog, RunQuery, RunStatus, SegmentId, Seq,
+    Timestamp,
 };
 use runlog_sim::{SimClock, SimEntropy};
 
 use self::hex::with_bytes_of;
 use self::story::{ODD, Told, story};
+use crate::support::frames::of_kind;
 use crate::support::told::Told as Observed;
 
 /// The clock of the golden stores starts here: 2026-01-01T00:00:00Z.
@@ -158,6 +163,7 @@ fn in_repository(path: &str) -> PathBuf {
 
 const GOLDEN: &str = "tests/golden/v2.runlog";
 const GOLDEN_PAGES: &str = "tests/golden/v2-index.pages";
+const SLICES_PAGES: &str = "tests/golden/v2-slices.pages";
 const TORN_PAGES: &str = "tests/golden/v2-torn.pages";
 
 fn blessing() -> bool {
@@ -171,6 +177,7 @@ fn golden(path: &str) -> Vec<u8> {
         if blessing() {
             std::fs::write(in_repository(GOLDEN), write_golden(false)).unwrap();
             std::fs::write(in_repository(GOLDEN_PAGES), to_pages(&write_golden(true))).unwrap();
+            std::fs::write(in_repository(SLICES_PAGES), to_pages(&write_slices())).unwrap();
             std::fs::write(in_repository(TORN_PAGES), to_pages(&write_torn())).unwrap();
         }
     });
@@ -309,6 +316,60 @@ fn this_version_still_writes_the_golden_store_byte_for_byte() {
     let written = write_golden(false);
     assert_same(&written, &golden(GOLDEN), GOLDEN);
     assert!(written.len() < 400 << 10, "{} bytes", written.len());
+}
+
+/// What a run says again and again: 80 records, each with those before it.
+fn said_again() -> Vec<Vec<u8>> {
+    let mut history = Vec::new();
+    let record = |number: u32| {
+        for word in 0..12 {
+            let said = number.wrapping_mul(0x9e37_79b1) ^ u32::wrapping_mul(word, 0x85eb_ca6b);
+            history.extend_from_slice(format!("{said:08x} said the agent; ").as_bytes());
+        }
+        [format!("{{\"turn\":{number},\"all\":\"").as_bytes(), &history, b"\"}"].concat()
+    };
+    (0..80).map(record).collect()
+}
+
+/// A store that was compacted after its run ended.
+fn write_slices() -> Vec<u8> {
+    let world = World::new(5, false);
+    let options = world.options.clone().compression(Compression::Zstd { level: 3 });
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options.create_storage(storage.clone()).unwrap();
+    let run = log.start_run("planner", "sliced", Metadata::new(b"{}")).unwrap();
+    for said in said_again() {
+        world.tick();
+        let _ = run.append_record(&NewRecord::new(&said).kind("turn")).unwrap();
+    }
+    let _ = run.end(&Outcome::completed()).unwrap();
+    // The segment of the end becomes full.
+    let filler = vec![7; 8_000];
+    for _ in 0..9 {
+        let allow = Allow::everything();
+        let _ = log.append_to("planner", "filler", &NewRecord::new(&filler), allow).unwrap();
+    }
+    let _ = log.compact().unwrap();
+    log.close().unwrap();
+    with_fixed_owner(storage.to_bytes())
+}
+
+#[test]
+fn the_golden_store_with_a_slice_is_read() {
+    let bytes = from_pages(&golden(SLICES_PAGES));
+    for bytes in [bytes, write_slices()] {
+        assert!(!of_kind(&bytes, FrameKind::Piece).is_empty());
+        let storage = Arc::new(MemoryStorage::from_bytes(bytes));
+        let log = Options::new().background(false).open_storage(storage).unwrap();
+        let found: Vec<Vec<u8>> = log
+            .trace(("planner", "sliced"))
+            .unwrap()
+            .map(|record| record.unwrap().payload().to_vec())
+            .collect();
+        assert!(found == said_again());
+        assert_eq!(digest(&log, "planner", "sliced"), 3_806_091_139);
+        assert!(log.verify().unwrap().is_clean());
+    }
 }
 
 /// A store that was not closed: two durable records, then three that were not, the first of these
