@@ -218,7 +218,7 @@ impl Compactor {
         }
         self.repeat(rate, done, |compacting, _| {
             let step = self.compact_step(compacting, Goal::Pack(end));
-            compacting.may_grow = false;
+            (compacting.may_grow, compacting.has_grown) = (false, false);
             match step {
                 Err(Error::DiskFull { .. }) => Ok(None),
                 step => step,

@@ -223,9 +223,10 @@ impl Finder {
     ) -> Option<(usize, Part)> {
         let (in_front, behind) = self.unique.split_at_checked(known)?;
         let before = record.get(done..at)?.iter().rev().zip(in_front.iter().rev());
-        let back = before.take_while(|(one, other)| one == other).count();
         // A copy is of bytes that stay.
-        let most = self.unique.len().checked_sub(back)?.checked_sub(known)?;
+        let most = self.unique.len() - known;
+        let back = before.take(most).take_while(|(one, other)| one == other).count();
+        let most = most - back;
         let rest = record.get(at..).unwrap_or_default();
         let forth = common_prefix(rest, behind.get(..most).unwrap_or_default());
         let part = Part { start: len_u32(known - back), end: len_u32(known + forth) };

@@ -108,12 +108,14 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compresses ended runs, if the options say so. Only the lock of compaction is held.
-    pub(super) fn pack(&self, job: &mut Job) {
-        if let Some(mut compressor) = self.log.setup.options.compression.compressor() {
-            let how = (self.log.extent_size, || self.log.due.is_stopping());
-            pack(&mut job.gathered, &job.ended, &mut compressor, how);
-        }
+    /// Compresses ended runs, if the options say so. Only the lock of compaction is held. False,
+    /// and not all is compressed, if more than `most` bytes would wait in memory.
+    pub(super) fn pack(&self, job: &mut Job, most: usize) -> bool {
+        let Some(mut compressor) = self.log.setup.options.compression.compressor() else {
+            return true;
+        };
+        let how = (self.log.extent_size, most, || self.log.due.is_stopping());
+        pack(&mut job.gathered, &job.ended, &mut compressor, how)
     }
 
     /// The contents of each output; `None` if a frame does not fit.

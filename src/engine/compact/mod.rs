@@ -80,6 +80,8 @@ const GROWS: u64 = 4;
 const SMALL_PART: u64 = 8;
 const MOST_PACKED: u64 = 4 << 30;
 const MOST_RECORDS: u64 = 256 << 10;
+/// The most bytes of a step that has grown which wait in memory until they are written.
+const MOST_WAITING: usize = 32 << 20;
 /// How many segments must have something to compress before background compression begins.
 const PACK_SEGMENTS: usize = 4;
 /// The part of a segment that must be compressible for that.
@@ -97,6 +99,8 @@ pub(crate) enum Attempt {
     NoRoom,
     /// The output would be so small that many more segments fit in it.
     Small,
+    /// The step has grown, and its outputs would be large. What it was before will do.
+    Large,
 }
 
 /// Moves living runs out of segments that are mostly dead.
@@ -120,7 +124,7 @@ impl Compactor {
             Goal::SpaceOnFullDisk => extent - extent / 4,
             // Compressed data waits in memory until it is written.
             _ if self.log.setup.options.compression != Compression::None => {
-                (2 * extent).max(STEP_PACKED)
+                extent.saturating_mul(STEP_EXTENTS).min((2 * extent).max(STEP_PACKED))
             }
             _ => extent.saturating_mul(STEP_EXTENTS),
         };
@@ -156,6 +160,8 @@ impl Compactor {
         let uses = self.log.setup.watch_failure(Activity::Compaction, look)?;
         self.tell(compacting.unread.take());
         let (mut bound, mut full) = (self.bound(goal), None);
+        // The last bound with which the output was small.
+        let (mut small, mut grows) = (None, true);
         loop {
             let may_move = |segment: &&SegmentUse| may_move(segment, compacting, goal);
             let movable: Vec<SegmentUse> = uses.iter().filter(may_move).copied().collect();
@@ -171,13 +177,12 @@ impl Compactor {
             };
             let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
             let left_alone = compacting.unmovable.len();
-            let grown = Bound {
-                bytes: bound.bytes.saturating_mul(GROWS),
-                segments: bound.segments * GROWS as usize,
-                ..bound
-            };
+            let bytes = bound.bytes.saturating_mul(GROWS).min(MOST_PACKED);
+            let segments = bound.segments * GROWS as usize;
+            let grown = Bound { bytes, segments, ..bound };
+            compacting.has_grown = small.is_some();
             compacting.may_grow = match goal {
-                Goal::Pack(end) if bound.bytes < MOST_PACKED => {
+                Goal::Pack(end) if grows && bytes > bound.bytes => {
                     packable(&movable, end, grown).len() > chosen.len()
                 }
                 _ => false,
@@ -191,6 +196,7 @@ impl Compactor {
                     full = Some(error);
                     continue;
                 }
+                Err(Error::DiskFull { .. }) if small.is_some() => Attempt::Large,
                 tried => tried?,
             };
             match tried {
@@ -210,7 +216,11 @@ impl Compactor {
                     return Ok(Some(Compacted::default()));
                 }
                 Attempt::NoGain { .. } => {}
-                Attempt::Small => bound = grown,
+                Attempt::Small => (small, bound) = (Some(bound), grown),
+                Attempt::Large => {
+                    bound = small.take().unwrap_or(bound);
+                    grows = false;
+                }
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
@@ -266,7 +276,10 @@ impl Compactor {
         wanted: &[SegmentId],
         goal: Goal,
     ) -> Result<Attempt> {
-        self.pack(&mut job);
+        let most = if compacting.has_grown { MOST_WAITING } else { usize::MAX };
+        if !self.pack(&mut job, most) {
+            return Ok(Attempt::Large);
+        }
         if self.log.due.is_stopping() {
             // Not all of it was packed.
             return Ok(Attempt::Nothing);

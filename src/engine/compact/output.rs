@@ -123,7 +123,8 @@ impl Outputs {
             let header = &found.header;
             let (mut frames, mut directory) = (header.frame_len(), listed_cost(header));
             let of = gathered.slice_of(found);
-            if of.is_some() && of != slice {
+            let is_inside = of.is_some() && of == slice;
+            if of.is_some() && !is_inside {
                 // All of a slice is in one segment.
                 let rest = run.frames.get(place..).unwrap_or_default();
                 let whole = rest.iter().take_while(|found| gathered.slice_of(found) == of);
@@ -143,7 +144,7 @@ impl Outputs {
                 }
                 start = place;
                 self.next();
-                self.fits &= of.is_none() || self.has_room(frames, directory);
+                self.fits &= !is_inside && (of.is_none() || self.has_room(frames, directory));
             }
             if self.builder.run(run.run_no).is_none() {
                 self.builder.bind(run.run_no, agent.clone(), id.clone());

@@ -23,17 +23,18 @@ use crate::types::{Lsn, RunNo};
 const GAIN_PART: usize = 10;
 const HEADER: usize = FrameKind::Block.frame_len(0, 0);
 
-/// Compresses the frames of these runs, in place, until it is to stop. Then not all are.
+/// Compresses the frames of these runs, in place, until it is to stop. Then not all are. False if
+/// it stopped since there are more than `limit` compressed bytes.
 pub(super) fn pack(
     gathered: &mut Gathered,
     ended: &HashSet<RunNo>,
     compressor: &mut Compressor,
-    (extent_size, is_stopping): (ExtentSize, impl Fn() -> bool),
-) {
+    (extent_size, limit, is_stopping): (ExtentSize, usize, impl Fn() -> bool),
+) -> bool {
     // So that several blocks fit the smallest extents.
     let most = BLOCK_RAW.min(extent_size.bytes_u32() as usize / 4);
     let (mut packed, mut slice) = (Vec::new(), SliceBuilder::new(extent_size, most));
-    let mut runs = core::mem::take(&mut gathered.runs);
+    let (mut runs, mut bytes) = (core::mem::take(&mut gathered.runs), 0);
     for run in runs.iter_mut().filter(|run| ended.contains(&run.run_no)) {
         let mut packing = Packing {
             gathered,
@@ -45,17 +46,19 @@ pub(super) fn pack(
             chunks: Vec::new(),
             done: Vec::with_capacity(run.frames.len()),
             packed: &mut packed,
+            bytes,
         };
         for found in &run.frames {
-            if is_stopping() {
+            if is_stopping() || packing.bytes > limit {
                 break;
             }
             packing.add(*found);
         }
-        run.frames = packing.finish();
+        (run.frames, bytes) = packing.finish();
     }
     gathered.runs = runs;
     gathered.packed = packed;
+    bytes <= limit
 }
 
 /// One run that is being compressed.
@@ -73,6 +76,8 @@ struct Packing<'a> {
     /// The frames as they will be, and their places among those of the run.
     done: Vec<(Lsn, Found)>,
     packed: &'a mut Vec<Vec<u8>>,
+    /// The bytes of all that was compressed.
+    bytes: usize,
 }
 
 impl Packing<'_> {
@@ -132,7 +137,7 @@ impl Packing<'_> {
             if !self.block.is_next(header) {
                 self.close();
             }
-            if self.block.takes(header, self.most) {
+            if bytes.len() <= self.most && self.block.takes(header, self.most) {
                 self.block.push(header, bytes);
                 self.waiting.extend_from_slice(frames);
                 return;
@@ -189,14 +194,14 @@ impl Packing<'_> {
         self.done.push((found.header.lsn, found));
     }
 
-    /// All frames, in the order of the log.
-    fn finish(mut self) -> Vec<Found> {
+    /// All frames, in the order of the log, and the bytes of all that was compressed.
+    fn finish(mut self) -> (Vec<Found>, usize) {
         self.close();
         for chunk in core::mem::take(&mut self.chunks) {
             self.leave(chunk);
         }
         self.done.sort_by_key(|(place, _)| *place);
-        self.done.into_iter().map(|(_, found)| found).collect()
+        (self.done.into_iter().map(|(_, found)| found).collect(), self.bytes)
     }
 
     /// Keeps a frame as it is.
@@ -220,6 +225,7 @@ impl Packing<'_> {
     }
 
     fn packed_as(&mut self, payload: Vec<u8>) -> usize {
+        self.bytes += payload.len();
         self.packed.push(payload);
         self.packed.len() - 1
     }

@@ -147,8 +147,12 @@ impl SliceBuilder {
     fn len(&self) -> usize {
         let frames = FrameKind::Piece.frame_len(0, 1 + self.finder.unique().len() - self.cut)
             + FrameKind::Block.frame_len(0, 64 + self.block.raw_len());
-        let listed = records_cost(self.records + 1) + (self.pieces.len() + 1) * PIECE_COST;
-        self.stored + frames + listed
+        self.stored + frames + self.listed(self.records + 1, self.pieces.len() + 1)
+    }
+
+    /// The bytes that the directory has of this many records and pieces, at most.
+    fn listed(&self, records: u32, pieces: usize) -> usize {
+        records_cost(records) + (self.blocks.len() + 1) * records_cost(0) + pieces * PIECE_COST
     }
 
     /// Ends the slice. Its frames, PIECEs first, and their bytes; `None` if the records do not come
@@ -163,10 +167,11 @@ impl SliceBuilder {
         let is_whole = self.records == self.checked;
         let mut frames = core::mem::take(&mut self.pieces);
         let pieces = frames.len();
-        frames.append(&mut self.blocks);
+        frames.extend_from_slice(&self.blocks);
         let again: usize = frames.iter().take(pieces).map(|(header, _)| header.frame_len()).sum();
         let is_small = self.stored as u64 * TWICE_PART < self.bytes;
-        if is_small && self.stored + again + 2 * pieces * PIECE_COST <= self.most {
+        let listed = self.listed(self.records, 2 * pieces);
+        if is_small && self.stored + again + listed <= self.most {
             frames.extend_from_within(..pieces);
             self.stored += again;
         }

@@ -254,7 +254,11 @@ impl Tailing {
         let frames = items.iter().filter_map(Item::frame);
         for lexed in frames.filter(|lexed| lexed.header.position.offset >= from) {
             let FrameHeader { kind, seq, run_no, lsn, position, .. } = lexed.header;
-            // A damaged block says itself how many records it costs.
+            // The records that need a damaged piece say so, and a damaged block says how many it
+            // costs.
+            if kind == FrameKind::Piece {
+                continue;
+            }
             if lexed.payload.is_ok() || kind == FrameKind::Block {
                 self.note(ordered, lexed, piece.payload_of(&lexed.header));
             } else {

@@ -69,6 +69,8 @@ pub(crate) struct Compacting {
     pub(crate) rate: Rate,
     /// Whether the step could take more segments than its bound allows.
     pub(crate) may_grow: bool,
+    /// Whether it has taken more than its first bound allows.
+    pub(crate) has_grown: bool,
     /// The bytes that a step read without gaining anything.
     pub(crate) read_in_vain: u64,
     /// The end of the log at the last write of compaction.

@@ -20,7 +20,7 @@ use crate::types::{Lsn, RunNo, Timestamp};
 
 /// The most unique bytes of a piece.
 pub const MAX_PIECE: u32 = 128 << 10;
-/// The most unique bytes that a writer puts into a slice.
+/// The most unique bytes of a slice.
 pub const MAX_UNIQUE: usize = 16 << 20;
 /// The codec of a piece that does not shrink.
 const PLAIN: u8 = 0;

@@ -7,7 +7,8 @@ use runlog::format::FrameKind;
 use runlog::salvage_storage;
 use runlog::storage::MemoryStorage;
 use runlog::{
-    Allow, Compaction, Compression, Durability, Error, NewRecord, Options, Outcome, RunLog, Seq,
+    Allow, Compaction, Compression, Durability, Error, Follow, LogCursor, LogEventKind, NewRecord,
+    Options, Outcome, RunLog, Seq, TailWriter,
 };
 use runlog_sim::{SimDisk, SplitMix64};
 
@@ -220,5 +221,91 @@ fn salvage_brings_out_what_slices_have_with_and_without_directories() {
         assert_eq!(report.records, records.len() as u64, "{report:?}");
         let log = options(64 << 10).open_storage(out).unwrap();
         assert_same(&log, "run", &records);
+    }
+}
+
+#[test]
+fn a_record_longer_than_an_extent_does_not_keep_its_segments_from_being_compacted() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(64 << 10).create_storage(storage.clone()).unwrap();
+    append_all(&log, "first", &[b"x".to_vec()]);
+    let mut large: Vec<u8> =
+        (0..53).flat_map(|seed| [line(seed, 1_000), noise(seed)].concat()).collect();
+    large.truncate(105_496);
+    append_all(&log, "run", std::slice::from_ref(&large));
+    append_all(&log, "small", &[b"x".to_vec()]);
+    roll(&log);
+    let compacted = log.compact().unwrap();
+    assert!(compacted.segments > 1, "{compacted:?}");
+    assert!(log.health().is_well(), "{:?}", log.health());
+    assert_same(&log, "run", &[large]);
+    assert_clean(&log);
+}
+
+/// Bytes without repetitions.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 1_000];
+    SplitMix64::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// If it took a time that grows with the square of the length, this would take minutes.
+#[test]
+fn lines_of_dashes_are_packed_as_fast_as_other_text() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(4 << 20).create_storage(storage.clone()).unwrap();
+    let dashes = [&[b'-'; 79][..], b"\n"].concat().repeat(50_000);
+    append_all(&log, "run", &[dashes.clone(), line(1, 500), dashes.clone()]);
+    roll(&log);
+    let _ = log.compact().unwrap();
+    assert_same(&log, "run", &[dashes.clone(), line(1, 500), dashes]);
+}
+
+#[test]
+fn a_follower_tells_each_record_that_a_damaged_piece_leaves_from_any_cursor() {
+    let records: Vec<Vec<u8>> = (0..30).map(|seed| line(seed, 2_500)).collect();
+    let mut image = packed(&records, 64 << 10);
+    let (at, _) = of_kind(&image, FrameKind::Piece)[4].clone();
+    image[(at.start + at.end) / 2] ^= 1;
+    let log = options(64 << 10).open_storage(Arc::new(SimDisk::untracked(image))).unwrap();
+    let gone = lost(&log, &records);
+    let (mut told, mut damaged) = (Vec::new(), 0);
+    let mut follower = log.follow(Follow::Everything, LogCursor::START).unwrap();
+    loop {
+        match follower.try_next() {
+            Ok(Some(event)) => {
+                if let LogEventKind::Record(record) = &event.kind
+                    && event.run.as_str() == "run"
+                {
+                    assert!(record.payload() == records[record.seq().0 as usize]);
+                    told.push(record.seq().0);
+                }
+            }
+            Ok(None) => break,
+            Err(Error::Corrupt(_)) => {
+                damaged += 1;
+                follower = log.follow(Follow::Everything, follower.cursor()).unwrap();
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let whole: Vec<u64> = (0..30).filter(|seq| !gone.contains(seq)).collect();
+    assert_eq!(told, whole);
+    assert_eq!(damaged, gone.len());
+}
+
+#[test]
+fn a_piece_that_cannot_be_read_is_read_from_its_other_place() {
+    let records = histories(5, 300, 300);
+    let image = packed(&records, 1 << 20);
+    let pieces = of_kind(&image, FrameKind::Piece);
+    let half = pieces.len() / 2;
+    for (at, _) in [pieces[0].clone(), pieces[half].clone()] {
+        let disk = SimDisk::untracked(image.clone());
+        let sector = (at.start + at.end) as u64 / 2 / 512 * 512;
+        let log = options(1 << 20).tail_writer(TailWriter::Pwrite);
+        let log = log.open_storage(Arc::new(disk.clone())).unwrap();
+        disk.fail_reads_in(sector..sector + 512, std::io::ErrorKind::Other);
+        assert_eq!(lost(&log, &records), [0; 0]);
     }
 }

@@ -4,9 +4,9 @@ use core::ops::Range;
 
 use crate::engine::state::segment::Segment;
 use crate::error::{Damage, Error, Result};
-use crate::format::codec::check_crc;
+use crate::format::codec::{at_most, check_crc};
 use crate::format::frames::block::BlockRow;
-use crate::format::frames::slice::{PieceAt, decode_piece};
+use crate::format::frames::slice::{MAX_UNIQUE, PieceAt, decode_piece};
 use crate::types::{Lsn, SegmentId};
 
 /// The pieces of one slice. What was decompressed is kept until another slice is asked for: a long
@@ -89,11 +89,14 @@ impl Unique {
             let mut read = Err(segment.damaged_directory(Damage::Missing));
             for piece in same {
                 read = read_piece(segment, *piece);
-                if !matches!(read, Err(Error::Corrupt(_))) {
+                if !matches!(read, Err(Error::Corrupt(_) | Error::Io { .. })) {
                     break;
                 }
             }
             let bytes = read?;
+            let most = MAX_UNIQUE as u64;
+            let found = self.open.iter().flatten().map(Vec::len).sum::<usize>() + bytes.len();
+            at_most(found as u64, most).map_err(|damage| segment.damaged_directory(damage))?;
             if let Some(open) = self.open.get_mut(number) {
                 *open = Some(bytes);
             }
