@@ -76,7 +76,7 @@ const STEP_EXTENTS: u64 = 8;
 const STEP_PACKED: u64 = 64 << 20;
 /// By how many times a step that compresses grows if all of it fits in a segment, and is less than
 /// this part of what it was; and up to how many bytes, and records.
-const GROWS: u64 = 4;
+const GROWS: u32 = 4;
 const SMALL_PART: u64 = 8;
 const MOST_PACKED: u64 = 4 << 30;
 const MOST_RECORDS: u64 = 256 << 10;
@@ -166,27 +166,14 @@ impl Compactor {
             let may_move = |segment: &&SegmentUse| may_move(segment, compacting, goal);
             let movable: Vec<SegmentUse> = uses.iter().filter(may_move).copied().collect();
             let extent = self.log.extent_size.bytes();
-            let chosen = match goal {
-                Goal::Space | Goal::SpaceOnFullDisk => {
-                    for_space(&movable, extent / WASTE_PART, bound)
-                }
-                Goal::Order(_) => for_order(&movable, &compacting.carried, bound),
-                Goal::Pack(end) => packable(&movable, end, bound),
-                Goal::Shrink => self.last_segments(&movable, bound),
-                Goal::Erase => Vec::new(),
-            };
+            let chosen = self.choose(&movable, compacting, goal, bound);
             let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
             let left_alone = compacting.unmovable.len();
-            let bytes = bound.bytes.saturating_mul(GROWS).min(MOST_PACKED);
-            let segments = bound.segments * GROWS as usize;
-            let grown = Bound { bytes, segments, ..bound };
+            let grown = grown(bound);
             compacting.has_grown = small.is_some();
-            compacting.may_grow = match goal {
-                Goal::Pack(end) if grows && bytes > bound.bytes => {
-                    packable(&movable, end, grown).len() > chosen.len()
-                }
-                _ => false,
-            };
+            compacting.may_grow = grows
+                && matches!(goal, Goal::Pack(_))
+                && self.choose(&movable, compacting, goal, grown).len() > chosen.len();
             let tried = match self.compact_segments(compacting, &wanted, goal) {
                 Err(error @ Error::DiskFull { .. })
                     if goal == Goal::Space && bound.bytes > extent =>
@@ -224,6 +211,25 @@ impl Compactor {
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),
             }
+        }
+    }
+
+    /// The segments for a step, of those that may move.
+    fn choose(
+        &self,
+        movable: &[SegmentUse],
+        compacting: &Compacting,
+        goal: Goal,
+        bound: Bound,
+    ) -> Vec<SegmentUse> {
+        let extent = bound.extent;
+        match goal {
+            Goal::Space | Goal::SpaceOnFullDisk => for_space(movable, extent / WASTE_PART, bound),
+            Goal::Order(_) => for_order(movable, &compacting.carried, bound),
+            Goal::Pack(None) => for_packing(movable, extent / COLD_PART, PACK_SEGMENTS, bound),
+            Goal::Pack(Some(_)) => for_packing(movable, 1, 1, bound),
+            Goal::Shrink => self.last_segments(movable, bound),
+            Goal::Erase => Vec::new(),
         }
     }
 
@@ -356,12 +362,13 @@ impl Compactor {
     }
 }
 
-/// The segments for a step that compresses.
-fn packable(segments: &[SegmentUse], end: Option<SegmentId>, bound: Bound) -> Vec<SegmentUse> {
-    match end {
-        None => for_packing(segments, bound.extent / COLD_PART, PACK_SEGMENTS, bound),
-        Some(_) => for_packing(segments, 1, 1, bound),
+/// The bound of a step whose output is small. At [`MOST_PACKED`] it does not grow.
+fn grown(bound: Bound) -> Bound {
+    let bytes = bound.bytes.saturating_mul(GROWS.into()).min(MOST_PACKED);
+    if bytes <= bound.bytes {
+        return bound;
     }
+    Bound { bytes, segments: bound.segments.saturating_mul(GROWS as usize), ..bound }
 }
 
 /// Whether a segment may be chosen for a step: it can move, and it is not known to gain nothing.
