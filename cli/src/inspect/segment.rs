@@ -1,9 +1,12 @@
 //! A segment, cut into frames and what is none.
 
+use std::ops::Range;
+
 use runlog::format::frames::block::BlockHead;
 use runlog::format::frames::eviction::decode_evictions;
 use runlog::format::frames::frame::{Chunks, FLAG_CHUNKS, FRAME_ALIGN, may_be_header};
 use runlog::format::frames::ids::{decode_ids, decode_put};
+use runlog::format::frames::slice::{PieceAt, decode_piece};
 use runlog::format::map::manifest::{SealedAt, used_len};
 use runlog::format::segments::directory::{DirectoryKey, IdHash};
 use runlog::format::segments::segment::{SEGMENT_HEADER_LEN, SegmentHeader};
@@ -145,11 +148,13 @@ impl Segment {
         for (rank, listed) in (0..).zip(&listed) {
             let record = listed.header(header, rank);
             if listed.recipe.is_some() {
-                // Its bytes are in PIECEs.
                 let mut ranges = Vec::new();
-                let read = listed.each_range(&raw, |range| ranges.push([range.start, range.end]));
+                let read = listed.each_range(&raw, |range| ranges.push(range));
+                let bytes = self.unique_bytes(header, payload, &ranges);
                 let mut row = Row::of("record", offset, &read.map(|()| record));
-                row.fields["ranges"] = json!(ranges);
+                let body = bytes.as_ref().and_then(|bytes| bytes.get(listed.name_len.into()..));
+                let body = body.filter(|_| with_payload);
+                row.payload = body.map(|body| Payload::new(listed.content, body));
                 rows.push(&row)?;
                 continue;
             }
@@ -161,6 +166,32 @@ impl Segment {
             rows.push(&row)?;
         }
         Ok(())
+    }
+
+    /// These ranges of the slice of a block, if all PIECEs that have them are whole.
+    fn unique_bytes(
+        &self,
+        block: &FrameHeader,
+        payload: &[u8],
+        ranges: &[Range<u32>],
+    ) -> Option<Vec<u8>> {
+        let slice = BlockHead::decode(block, payload).ok()?.0.slice?.slice;
+        let mut unique = Vec::new();
+        let mut pieces: Vec<FrameHeader> =
+            self.pieces().iter().filter_map(|one| one.frame).collect();
+        pieces.retain(|frame| frame.kind == FrameKind::Piece && frame.lsn == slice);
+        pieces.sort_by_key(|frame| frame.seq);
+        for frame in pieces {
+            if frame.seq.0 == unique.len() as u64 {
+                let _ =
+                    decode_piece(PieceAt::of(&frame), &frame, self.payload(&frame)?, &mut unique);
+            }
+        }
+        let mut bytes = Vec::new();
+        for range in ranges {
+            bytes.extend_from_slice(unique.get(range.start as usize..range.end as usize)?);
+        }
+        Some(bytes)
     }
 
     /// The payload of a frame, with the record kind before it.

@@ -256,7 +256,7 @@ mod tests {
         let mut state = seed;
         let mut next = || {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            (state >> 33) as u8
+            state.to_be_bytes()[1]
         };
         (0..len).map(|_| next()).collect()
     }
@@ -289,11 +289,12 @@ mod tests {
     #[test]
     fn a_history_that_grows_is_stored_once() {
         let mut finder = Finder::new();
-        let messages: Vec<Vec<u8>> = (0..40).map(|n| noise(n, 150 + n as usize * 90)).collect();
-        let records: Vec<Vec<u8>> = (0..40_u64)
-            .map(|n| {
-                let id = noise(1_000 + n, 36);
-                let history = messages[..=n as usize].join(&b"},{"[..]);
+        let messages: Vec<Vec<u8>> =
+            (0..40).map(|n: usize| noise(n as u64, 150 + n * 90)).collect();
+        let records: Vec<Vec<u8>> = (0..40)
+            .map(|n: usize| {
+                let id = noise(1_000 + n as u64, 36);
+                let history = messages[..=n].join(&b"},{"[..]);
                 [&id[..], b"[{", &history, b"}]"].concat()
             })
             .collect();

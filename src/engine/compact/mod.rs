@@ -161,7 +161,7 @@ impl Compactor {
         self.tell(compacting.unread.take());
         let (mut bound, mut full) = (self.bound(goal), None);
         // The last bound with which the output was small.
-        let (mut small, mut grows) = (None, true);
+        let (mut small, mut may_grow) = (None, true);
         loop {
             let may_move = |segment: &&SegmentUse| may_move(segment, compacting, goal);
             let movable: Vec<SegmentUse> = uses.iter().filter(may_move).copied().collect();
@@ -169,11 +169,11 @@ impl Compactor {
             let chosen = self.choose(&movable, compacting, goal, bound);
             let wanted: Vec<SegmentId> = chosen.iter().map(|segment| segment.id).collect();
             let left_alone = compacting.unmovable.len();
-            let grown = grown(bound);
+            let wider = grown(bound);
             compacting.has_grown = small.is_some();
-            compacting.may_grow = grows
+            compacting.may_grow = may_grow
                 && matches!(goal, Goal::Pack(_))
-                && self.choose(&movable, compacting, goal, grown).len() > chosen.len();
+                && self.choose(&movable, compacting, goal, wider).len() > chosen.len();
             let tried = match self.compact_segments(compacting, &wanted, goal) {
                 Err(error @ Error::DiskFull { .. })
                     if goal == Goal::Space && bound.bytes > extent =>
@@ -203,10 +203,10 @@ impl Compactor {
                     return Ok(Some(Compacted::default()));
                 }
                 Attempt::NoGain { .. } => {}
-                Attempt::Small => (small, bound) = (Some(bound), grown),
+                Attempt::Small => (small, bound) = (Some(bound), wider),
                 Attempt::Large => {
                     bound = small.take().unwrap_or(bound);
-                    grows = false;
+                    may_grow = false;
                 }
                 Attempt::NoRoom if wanted.len() > 1 => bound.segments = wanted.len() / 2,
                 Attempt::NoRoom => compacting.unmovable.extend(&wanted),

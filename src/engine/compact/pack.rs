@@ -152,7 +152,9 @@ impl Packing<'_> {
         if !self.slice.add(header, bytes, self.compressor) {
             self.close();
             if !self.slice.add(header, bytes, self.compressor) {
-                frames.iter().for_each(|found| self.leave(*found));
+                for found in frames {
+                    self.leave(*found);
+                }
                 return;
             }
         }

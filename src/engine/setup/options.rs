@@ -164,9 +164,15 @@ pub struct Compaction {
 /// Whether and how ended runs are compressed.
 ///
 /// Records of a run in progress are never compressed. After the run has ended, a compaction, in the
-/// background or by `RunLog::compact`, puts its records into blocks of about 128 KiB. Reading
-/// returns the same bytes. Reading a record decompresses its block; a trace does that once for all
-/// records of the block.
+/// background or by `RunLog::compact`, compresses its records. Reading returns the same bytes.
+///
+/// - The records of a short run, up to about 128 KiB, become one block. Reading a record
+///   decompresses the block; a trace does that once for all records of the block.
+/// - A longer run is stored without what its records repeat: bytes that were in an earlier record,
+///   at least 512 of them or behind others that were, are stored once. So damage of a sector may
+///   cost several records. If nearly all of a run is repeated, what is left is stored twice.
+///   Reading a record decompresses each part of 128 KiB that it needs. A trace keeps these parts,
+///   at most 16 MiB.
 ///
 /// Summaries report the size of runs as appended. Plans, receipts and limits of policies in bytes
 /// count the size in the file, which compression reduces. Versions of documents are not compressed.

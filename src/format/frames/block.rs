@@ -178,9 +178,10 @@ impl BlockHead {
             last_lsn: Lsn(fields.u64()?),
             bytes: fields.u64()?,
             late: fields.u32()?,
-            slice: match is_sliced {
-                true => Some(InSlice { slice: Lsn(fields.u64()?), new: fields.u32()? }),
-                false => None,
+            slice: if is_sliced {
+                Some(InSlice { slice: Lsn(fields.u64()?), new: fields.u32()? })
+            } else {
+                None
             },
         };
         at_most(head.raw_len, MAX_BLOCK_RAW)?;

@@ -132,7 +132,7 @@ pub struct PieceAt {
 
 impl PieceAt {
     /// The place of a PIECE with this header.
-    pub(crate) fn of(piece: &FrameHeader) -> Self {
+    pub fn of(piece: &FrameHeader) -> Self {
         let start = u32::try_from(piece.seq.0).unwrap_or(u32::MAX);
         Self { slice: piece.lsn, start, offset: piece.position.offset }
     }
@@ -160,7 +160,10 @@ pub(crate) fn encode_piece(
 }
 
 /// Appends the unique bytes of the PIECE at this place to `out`.
-pub(crate) fn decode_piece(
+///
+/// # Errors
+/// [`Damage`] if it is another frame, or its bytes do not become as many as it says.
+pub fn decode_piece(
     at: PieceAt,
     header: &FrameHeader,
     payload: &[u8],
@@ -211,7 +214,8 @@ mod tests {
         recipe.clear();
         at.encode(&[Op::New(9)], &mut recipe);
         assert!(recipe.is_empty());
-        assert_eq!(ranges(&recipe, 9), Ok((vec![100..109], at)));
+        let (all, behind) = ranges(&recipe, 9).unwrap();
+        assert_eq!((all.len(), all.first(), behind), (1, Some(&(100..109)), at));
         assert_eq!(ranges(&recipe, 0), Ok((Vec::new(), START)));
     }
 
