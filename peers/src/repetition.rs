@@ -46,6 +46,10 @@ pub(crate) fn compare(small: bool, kinds: &[Kind], wanted: impl Fn(&str) -> bool
         let payload: u64 = (0..shape.records).map(|seq| shape.record(seq).len() as u64).sum();
         let (mut cells, mut packing) = (Vec::new(), String::new());
         for kind in &kinds {
+            if *kind == Kind::Jsonl && !shape.is_json() {
+                cells.push(String::from("-"));
+                continue;
+            }
             let found = measure(*kind, &shape, payload, dir);
             let (bytes, read) = (percent(found.bytes, payload), speed(payload, found.read));
             let frames = found.frames.map(|frames| format!(" ({})", percent(frames, payload)));

@@ -7,6 +7,8 @@ use runlog_sim::SplitMix64;
 use super::sizes::Sizes;
 use super::text::{Words, Writing};
 
+const RANDOM: &str = "random bytes";
+
 /// A run with a certain repetition.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
@@ -15,6 +17,11 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Whether each record is JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.name != RANDOM
+    }
+
     /// The record with this sequence.
     pub(crate) fn record(&self, seq: usize) -> Vec<u8> {
         (self.make)(seq)
@@ -33,10 +40,10 @@ pub(crate) fn all(part: usize) -> Vec<Shape> {
         compacted(122 / part.min(8), 9_400_000 / part),
         states(1_000 / part),
         images(100 / part, 700_000 / part),
-        deltas(100_000 / part),
-        twice(2_000 / part),
-        ordinary(8_000 / part),
-        random(4_096 / part),
+        deltas(400_000 / part),
+        twice(12_000 / part),
+        ordinary(32_000 / part),
+        random(16_384 / part),
     ]
 }
 
@@ -145,7 +152,7 @@ fn images(records: usize, len: usize) -> Shape {
 fn deltas(records: usize) -> Shape {
     let (all, _) = session(7, records / 20, 2_000);
     let text: Vec<u8> = all.into_iter().filter(u8::is_ascii_alphanumeric).collect();
-    Shape::new("100,000 token deltas", records, move |seq| {
+    Shape::new("400,000 token deltas", records, move |seq| {
         let mut random = SplitMix64::for_case(7, seq as u64);
         let (at, len) = (random.index(text.len() - 20), 2 + random.index(12));
         let (said, at) = (String::from_utf8_lossy(&text[at..at + len]), time(seq));
@@ -178,7 +185,7 @@ fn ordinary(records: usize) -> Shape {
 }
 
 fn random(records: usize) -> Shape {
-    Shape::new("random bytes", records, |seq| {
+    Shape::new(RANDOM, records, |seq| {
         let mut bytes = vec![0; 4 << 10];
         SplitMix64::for_case(10, seq as u64).fill(&mut bytes);
         bytes
