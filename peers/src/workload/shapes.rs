@@ -62,7 +62,7 @@ fn time(number: usize) -> String {
     format!("2026-11-29T{hours:02}:{minutes:02}:{:02}.{rest:03}Z", seconds % 60)
 }
 
-/// Messages of a session behind one another, and where each ends.
+/// The messages of a session in one text, and where each ends.
 fn session(seed: u64, count: usize, mean: usize) -> (Vec<u8>, Vec<usize>) {
     let (words, mut random) = (Words::new(), SplitMix64::new(seed));
     let mut writing = Writing::new(&words, seed);
@@ -78,7 +78,7 @@ fn session(seed: u64, count: usize, mean: usize) -> (Vec<u8>, Vec<usize>) {
     (all, ends)
 }
 
-/// A subagent tells its whole conversation each time it goes on, with new ids in front and behind.
+/// Each record repeats the whole conversation of a subagent, between new ids.
 fn progress(name: &'static str, records: usize, mean: usize) -> Shape {
     let (all, ends) = session(1, records, mean);
     Shape::new(name, records, move |seq| {
@@ -100,7 +100,8 @@ fn progress(name: &'static str, records: usize, mean: usize) -> Shape {
     })
 }
 
-/// The history is written anew each time it is compacted: 20 ids differ, and one message is gone.
+/// Each record has the whole history. In each one 20 other ids differ, and another message is
+/// missing.
 fn compacted(records: usize, len: usize) -> Shape {
     let (all, ends) = session(2, len / 2_700, 2_700);
     Shape::new("compaction copies, 122 x 9.4 MB", records, move |seq| {

@@ -250,8 +250,9 @@ impl RunLog {
 
     /// Compacts all full segments: it puts the records of each ended run next to one another, and
     /// frees the space of deleted runs. With `Options::compression` it compresses all ended runs in
-    /// these segments, while background compression waits until several segments are worth it. What
-    /// it compresses at a time, 32 MiB or more, then stays together instead of each run.
+    /// these segments, while background compression waits until several segments are worth it. One
+    /// step compresses 32 MiB of the log or more; a run that is in several steps then lies in as
+    /// many places.
     /// With [`SpaceReturn::Shrink`](crate::SpaceReturn::Shrink) it makes the file as short as the
     /// segments allow; the background does so only where that is worth its writes. Appends and
     /// reads continue meanwhile.

@@ -25,7 +25,7 @@ const ENDS: usize = 1 << 16;
 
 /// A range of the unique bytes.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct Span {
     start: u32,
     end: u32,
 }
@@ -37,7 +37,7 @@ pub(super) struct Finder {
     /// By hash, the end of the last window with such a hash; 0 is none.
     anchors: Box<[u32]>,
     /// The ranges of all records, in order.
-    parts: Vec<Part>,
+    spans: Vec<Span>,
     /// By hash of an end, the number of the last range with such an end, plus one.
     ends: Box<[u32]>,
     /// The first range of the last record.
@@ -50,7 +50,7 @@ pub(super) struct Finder {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     unique: usize,
-    parts: usize,
+    spans: usize,
     last: usize,
 }
 
@@ -67,7 +67,7 @@ impl Finder {
         Self {
             unique: Vec::new(),
             anchors: vec![0; ANCHORS].into(),
-            parts: Vec::new(),
+            spans: Vec::new(),
             ends: vec![0; ENDS].into(),
             last: 0,
             gear: Box::new(gear),
@@ -77,7 +77,7 @@ impl Finder {
     /// Forgets everything: the next record is the first of a slice.
     pub(super) fn clear(&mut self) {
         self.unique.clear();
-        self.parts.clear();
+        self.spans.clear();
         self.anchors.fill(0);
         self.ends.fill(0);
         self.last = 0;
@@ -89,25 +89,25 @@ impl Finder {
     }
 
     /// How many ranges all records have.
-    pub(super) fn parts(&self) -> usize {
-        self.parts.len()
+    pub(super) fn spans(&self) -> usize {
+        self.spans.len()
     }
 
     pub(super) fn mark(&self) -> Mark {
-        Mark { unique: self.unique.len(), parts: self.parts.len(), last: self.last }
+        Mark { unique: self.unique.len(), spans: self.spans.len(), last: self.last }
     }
 
     /// Forgets the records since a mark. What tables have of them is noticed when it is used.
     pub(super) fn go_back(&mut self, mark: Mark) {
         self.unique.truncate(mark.unique);
-        self.parts.truncate(mark.parts);
+        self.spans.truncate(mark.spans);
         self.last = mark.last;
     }
 
     /// What the next record consists of. Its new bytes become unique bytes.
     pub(super) fn find(&mut self, record: &[u8], ops: &mut Vec<Op>) {
         ops.clear();
-        let first = self.parts.len();
+        let first = self.spans.len();
         let mut done = self.follow(record, 0, Some(self.last), ops);
         while done < record.len() {
             let (at, copy) = self.scan(record, done);
@@ -115,7 +115,7 @@ impl Finder {
                 let end = len_u32(self.unique.len());
                 let len = len_u32(at - done);
                 ops.push(Op::New(len));
-                self.note(Part { start: end - len, end });
+                self.note(Span { start: end - len, end });
             }
             let Some(copy) = copy else { break };
             done = at + self.copy(copy, ops);
@@ -136,20 +136,20 @@ impl Finder {
         ops: &mut Vec<Op>,
     ) -> usize {
         let Some(mut next) = next else { return done };
-        while let Some(&part) = self.parts.get(next) {
+        while let Some(&span) = self.spans.get(next) {
             let rest = record.get(done..).unwrap_or_default();
-            let bytes = self.unique.get(part.start as usize..part.end as usize);
-            let (bytes, mut part) = (bytes.unwrap_or_default(), part);
+            let bytes = self.unique.get(span.start as usize..span.end as usize);
+            let (bytes, mut span) = (bytes.unwrap_or_default(), span);
             let is_whole = rest.starts_with(bytes) && !bytes.is_empty();
             if !is_whole {
                 let same = common_prefix(rest, bytes);
                 if same < MIN_COPY {
                     break;
                 }
-                part.end = part.start + len_u32(same);
+                span.end = span.start + len_u32(same);
             }
-            done += self.copy(part, ops);
-            self.note(part);
+            done += self.copy(span, ops);
+            self.note(span);
             if !is_whole {
                 break;
             }
@@ -159,33 +159,33 @@ impl Finder {
     }
 
     /// Adds a copy to the recipe. Returns its length.
-    fn copy(&self, part: Part, ops: &mut Vec<Op>) -> usize {
-        let len = part.end - part.start;
+    fn copy(&self, span: Span, ops: &mut Vec<Op>) -> usize {
+        let len = span.end - span.start;
         match ops.last_mut() {
-            Some(Op::Copy { start, len: before }) if *start + *before == part.start => {
+            Some(Op::Copy { start, len: before }) if *start + *before == span.start => {
                 *before += len;
             }
-            _ => ops.push(Op::Copy { start: part.start, len }),
+            _ => ops.push(Op::Copy { start: span.start, len }),
         }
         len as usize
     }
 
-    fn note(&mut self, part: Part) {
-        self.parts.push(part);
-        if let Some(end) = self.ends.get_mut(slot_of_end(part.end)) {
-            *end = len_u32(self.parts.len());
+    fn note(&mut self, span: Span) {
+        self.spans.push(span);
+        if let Some(end) = self.ends.get_mut(slot_of_end(span.end)) {
+            *end = len_u32(self.spans.len());
         }
     }
 
     /// The number of the last range that ended here, if it is remembered.
     fn ended_at(&self, end: u32) -> Option<usize> {
         let number = self.ends.get(slot_of_end(end))?.checked_sub(1)? as usize;
-        self.parts.get(number).filter(|part| part.end == end).map(|_| number)
+        self.spans.get(number).filter(|span| span.end == end).map(|_| number)
     }
 
     /// Looks for a copy from `done` on. Returns where it is in the record, and in the unique bytes,
     /// to which the bytes of the record in front of it were added; all of them if there is none.
-    fn scan(&mut self, record: &[u8], done: usize) -> (usize, Option<Part>) {
+    fn scan(&mut self, record: &[u8], done: usize) -> (usize, Option<Span>) {
         let base = self.unique.len();
         let from = done.saturating_sub(WINDOW - 1);
         let mut hash = 0_u64;
@@ -200,10 +200,10 @@ impl Finder {
             let slot = (hash >> 32) as usize % ANCHORS;
             let known = self.anchors[slot];
             if known != 0
-                && let Some((back, part)) = self.extend((record, done), at + 1, known as usize)
+                && let Some((back, span)) = self.extend((record, done), at + 1, known as usize)
             {
                 self.unique.truncate(self.unique.len() - back);
-                return (at + 1 - back, Some(part));
+                return (at + 1 - back, Some(span));
             }
             self.anchors[slot] = len_u32(self.unique.len());
         }
@@ -220,7 +220,7 @@ impl Finder {
         (record, done): (&[u8], usize),
         at: usize,
         known: usize,
-    ) -> Option<(usize, Part)> {
+    ) -> Option<(usize, Span)> {
         let (in_front, behind) = self.unique.split_at_checked(known)?;
         let before = record.get(done..at)?.iter().rev().zip(in_front.iter().rev());
         // A copy is of bytes that stay.
@@ -229,8 +229,8 @@ impl Finder {
         let most = most - back;
         let rest = record.get(at..).unwrap_or_default();
         let forth = common_prefix(rest, behind.get(..most).unwrap_or_default());
-        let part = Part { start: len_u32(known - back), end: len_u32(known + forth) };
-        (back + forth >= MIN_COPY).then_some((back, part))
+        let span = Span { start: len_u32(known - back), end: len_u32(known + forth) };
+        (back + forth >= MIN_COPY).then_some((back, span))
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
         recipes(&mut fresh, &records);
         assert!(finder.unique() == fresh.unique());
         finder.clear();
-        assert_eq!((finder.unique().len(), finder.parts()), (0, 0));
+        assert_eq!((finder.unique().len(), finder.spans()), (0, 0));
         recipes(&mut finder, &records);
         assert!(finder.unique() == fresh.unique());
     }

@@ -21,6 +21,7 @@ use crate::types::{Lsn, RunNo};
 
 /// The part of its length by which a block or chunk must shrink to be worth it.
 const GAIN_PART: usize = 10;
+/// The length of a block's header.
 const HEADER: usize = FrameKind::Block.frame_len(0, 0);
 
 /// Compresses the frames of these runs, in place, until it is to stop. Then not all are. False if

@@ -22,10 +22,11 @@ pub(super) type Packed = (FrameHeader, Vec<u8>);
 
 /// The most records of a block in a slice: who reads one record reads the rows and recipes of all.
 const BLOCK_RECORDS: usize = 512;
-/// The most ranges of one record, and of all records of a slice.
-const MAX_PARTS: usize = 1 << 20;
-/// The most bytes of an op in a recipe.
+/// The most ranges of all records of a slice.
+const MAX_SPANS: usize = 1 << 20;
+/// The most bytes of an op in a recipe, and of a recipe.
 const MAX_OP: usize = 10;
+const MAX_RECIPE: usize = 1 << 20;
 /// If a slice takes less than this part of its records, its pieces are stored twice: most records
 /// need most of them, so a sector that cannot be read would cost nearly all.
 const TWICE_PART: u64 = 100;
@@ -110,13 +111,13 @@ impl SliceBuilder {
         let before = (self.finder.mark(), self.pieces.len(), self.cut, self.stored);
         let new = len_u32(self.finder.unique().len());
         self.finder.find(bytes, &mut self.ops);
-        let mut fits = self.finder.unique().len() <= MAX_UNIQUE && self.finder.parts() <= MAX_PARTS;
+        let mut fits = self.finder.unique().len() <= MAX_UNIQUE && self.finder.spans() <= MAX_SPANS;
         while fits && self.finder.unique().len() - self.cut >= self.piece_len {
             self.cut_piece(record, self.piece_len, compressor);
             fits = self.stored <= self.most;
         }
         let recipe = self.ops.len() * MAX_OP;
-        fits = fits && self.len() + recipe <= self.most && recipe <= self.block_raw.max(1 << 20);
+        fits = fits && self.len() + recipe <= self.most && recipe <= MAX_RECIPE;
         let ranges = self.ranges.len();
         fits = fits && self.is_made_of(bytes, new);
         if !fits {
@@ -167,10 +168,10 @@ impl SliceBuilder {
         let is_whole = self.records == self.checked;
         let mut frames = core::mem::take(&mut self.pieces);
         let pieces = frames.len();
-        frames.extend_from_slice(&self.blocks);
-        let again: usize = frames.iter().take(pieces).map(|(header, _)| header.frame_len()).sum();
+        let again: usize = frames.iter().map(|(header, _)| header.frame_len()).sum();
         let is_small = self.stored as u64 * TWICE_PART < self.bytes;
         let listed = self.listed(self.records, 2 * pieces);
+        frames.append(&mut self.blocks);
         if is_small && self.stored + again + listed <= self.most {
             frames.extend_from_within(..pieces);
             self.stored += again;

@@ -72,7 +72,7 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Bytes that compression cannot shorten.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     SplitMix64::new(seed).fill(&mut bytes);
     bytes
@@ -154,7 +154,7 @@ fn fill(log: &RunLog, steps: &[Step]) -> Runs {
 
 /// Writes until everything that was written before is in full segments that the catalog covers, and
 /// leaves nothing else.
-fn roll(log: &RunLog) {
+pub(super) fn roll(log: &RunLog) {
     let full = log.stats().unwrap().end.segment;
     let filler = noise(1, 6_000);
     while log.stats().unwrap().end.segment <= full {

@@ -12,6 +12,7 @@ use runlog::{
 };
 use runlog_sim::{SimDisk, SplitMix64};
 
+use super::compressed::{noise, roll};
 use crate::support::frames::of_kind;
 
 const ZSTD: Compression = Compression::Zstd { level: 3 };
@@ -57,19 +58,6 @@ fn append_all(log: &RunLog, run: &str, records: &[Vec<u8>]) {
     let _ = log.end_run("agent", run, &done, Allow::everything()).unwrap();
 }
 
-/// Writes until everything from before is in sealed segments, and leaves nothing else.
-fn roll(log: &RunLog) {
-    let full = log.stats().unwrap().end.segment;
-    let filler = vec![7; 6_000];
-    while log.stats().unwrap().end.segment <= full {
-        let _ = log.append_to("filler", "filler", &NewRecord::new(&filler), Allow::everything());
-    }
-    let done = Outcome::completed().durability(Durability::Process);
-    let _ = log.end_run("filler", "filler", &done, Allow::everything()).unwrap();
-    let _ = log.delete_run(("filler", "filler")).unwrap();
-    log.checkpoint().unwrap();
-}
-
 fn assert_same(log: &RunLog, run: &str, records: &[Vec<u8>]) {
     let trace = log.trace(("agent", run)).unwrap().map(Result::unwrap);
     let found: Vec<runlog::Record> = trace.collect();
@@ -104,10 +92,8 @@ fn what_records_repeat_is_stored_once_at_each_extent_size() {
         }
         roll(&log);
         let payload: usize = runs.iter().flatten().map(Vec::len).sum();
-        let before = live(&log);
         let _ = log.compact().unwrap();
         assert!(!of_kind(&storage.to_bytes(), FrameKind::Piece).is_empty(), "{extent}");
-        eprintln!("{extent}: {payload} payload, {before} -> {}", live(&log));
         assert!(live(&log) * 8 < payload as u64, "{} of {payload}", live(&log));
         for (number, records) in runs.iter().enumerate() {
             assert_same(&log, &format!("run-{number}"), records);
@@ -230,7 +216,7 @@ fn a_record_longer_than_an_extent_does_not_keep_its_segments_from_being_compacte
     let log = options(64 << 10).create_storage(storage.clone()).unwrap();
     append_all(&log, "first", &[b"x".to_vec()]);
     let mut large: Vec<u8> =
-        (0..53).flat_map(|seed| [line(seed, 1_000), noise(seed)].concat()).collect();
+        (0..53).flat_map(|seed| [line(seed, 1_000), noise(seed, 1_000)].concat()).collect();
     large.truncate(105_496);
     append_all(&log, "run", std::slice::from_ref(&large));
     append_all(&log, "small", &[b"x".to_vec()]);
@@ -240,13 +226,6 @@ fn a_record_longer_than_an_extent_does_not_keep_its_segments_from_being_compacte
     assert!(log.health().is_well(), "{:?}", log.health());
     assert_same(&log, "run", &[large]);
     assert_clean(&log);
-}
-
-/// Bytes without repetitions.
-fn noise(seed: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 1_000];
-    SplitMix64::new(seed).fill(&mut bytes);
-    bytes
 }
 
 /// If it took a time that grows with the square of the length, this would take minutes.
@@ -308,4 +287,45 @@ fn a_piece_that_cannot_be_read_is_read_from_its_other_place() {
         disk.fail_reads_in(sector..sector + 512, std::io::ErrorKind::Other);
         assert_eq!(lost(&log, &records), [0; 0]);
     }
+}
+
+#[test]
+fn a_step_takes_as_many_segments_as_become_one_and_records_that_cross_them() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(64 << 10).create_storage(storage.clone()).unwrap();
+    // Records in chunks, in more than 32 segments.
+    let large = line(1, 20_000);
+    let records: Vec<Vec<u8>> =
+        (0..160).map(|seed| [line(seed, 100), large.repeat(2)].concat()).collect();
+    append_all(&log, "run", &records);
+    roll(&log);
+    let _ = log.compact().unwrap();
+    assert_same(&log, "run", &records);
+    let pieces = of_kind(&storage.to_bytes(), FrameKind::Piece);
+    let slices: std::collections::BTreeSet<u64> = pieces.iter().map(|(_, of)| of.lsn.0).collect();
+    assert_eq!(slices.len(), 1, "one step has all of it");
+    let chunks = of_kind(&storage.to_bytes(), FrameKind::Chunk);
+    assert!(chunks.is_empty(), "{}", chunks.len());
+}
+
+#[test]
+fn erasing_a_run_leaves_no_piece_of_it_and_all_of_others() {
+    let storage = Arc::new(MemoryStorage::new());
+    let log = options(64 << 10).create_storage(storage.clone()).unwrap();
+    let runs = [histories(1, 40, 200), histories(2, 40, 200)];
+    append_all(&log, "stays", &runs[0]);
+    append_all(&log, "goes", &runs[1]);
+    roll(&log);
+    let _ = log.compact().unwrap();
+    let of = |run: &str| log.run(("agent", run)).unwrap().number();
+    let (stays, goes) = (of("stays"), of("goes"));
+    let numbers = || -> Vec<_> {
+        let pieces = of_kind(&storage.to_bytes(), FrameKind::Piece);
+        pieces.iter().map(|(_, header)| header.run_no).collect()
+    };
+    assert!(numbers().contains(&goes));
+    let _ = log.erase_run(("agent", "goes")).unwrap();
+    assert!(numbers().contains(&stays) && !numbers().contains(&goes));
+    assert_same(&log, "stays", &runs[0]);
+    assert_clean(&log);
 }
